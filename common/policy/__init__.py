@@ -1,0 +1,1 @@
+"""Scheduling decisions as plain functions: numbers in, numbers out."""

@@ -1,0 +1,1 @@
+"""Decides: turns submissions and completions into dispatched requests."""

@@ -1,0 +1,1 @@
+"""The workflow language: grammar, compiler, templates and library."""

@@ -1,0 +1,1 @@
+"""The front door: the client library, the command line and the demo."""

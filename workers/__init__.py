@@ -1,0 +1,1 @@
+"""Runs: claims requests, runs the engine or the tool, reports completions."""

@@ -1,0 +1,1 @@
+"""Tool stages, run by RQ."""

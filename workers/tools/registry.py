@@ -1,0 +1,38 @@
+"""Which tools exist: the entry-point group `hexgen_flow.tools` (name -> function). No queue here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from common.model import Json
+
+GROUP = "hexgen_flow.tools"
+
+
+class ToolError(Exception):
+    """A tool refuses or fails; the message is told to the submitter. Not retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may use: databases by name (SQLAlchemy URLs; secrets stay here) and its time limit in s."""
+
+    databases: Mapping[str, str]
+    timeout_s: float = 60.0
+
+
+Tool = Callable[[Mapping[str, Json], ToolContext], Json]
+"""A tool: arguments by name and a context in, a JSON value out. Raises ToolError with one plain sentence."""
+
+
+def names() -> list[str]:
+    """The registered tools, sorted."""
+    return sorted(point.name for point in entry_points(group=GROUP))
+
+
+def load(name: str) -> Tool:
+    """The tool of that name. Raises ToolError when none is registered."""
+    for point in entry_points(group=GROUP, name=name):
+        tool: Tool = point.load()
+        return tool
+    raise ToolError(f"no tool is named {name!r}; registered are {', '.join(names()) or 'none'}")
