@@ -1,4 +1,4 @@
-"""The one door to clocks. Deadlines and queue scores are Redis time (see `common.store`), never this host's wall clock."""
+"""The one door to clocks. Deadlines and queue scores are Redis time (`common.store`), never this host's wall clock."""
 
 import asyncio
 import time

@@ -64,8 +64,8 @@ class Usage:
 class InstanceProfile:
     """How fast an engine is, and how much it holds (see `common.enginemodel` for the formula).
 
-    Units: prefill_tokens_per_s in tokens/s; step_s (weights read + overhead) and overhead_s in s; kv_s_per_token in s per KV token
-    of the decoding sequences and iteration; kv_tokens and context_tokens in tokens.
+    Units: prefill_tokens_per_s in tokens/s; weights_s (reading the weights once) and overhead_s in s per iteration;
+    kv_s_per_token in s per KV token of the decoding sequences and iteration; kv_tokens and context_tokens in tokens.
     """
 
     name: str
@@ -81,7 +81,7 @@ class InstanceProfile:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An engine with a queue, as the cluster sees it. `speed` is observed / predicted execution time (1.0 = as profiled)."""
+    """An engine with a queue, as the cluster sees it. `speed` is observed / predicted execution time (1 = as profiled)."""
 
     id: str
     epoch: int
@@ -91,3 +91,74 @@ class Instance:
     features: frozenset[str] = field(default_factory=frozenset)
     status: str = "ready"
     speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is fixed when a workflow is accepted. `definition` is the digest of the version it runs to its end.
+
+    `encoding` ("json" or "msgpack") is how its events and result are written; `stream` asks for token events.
+    """
+
+    tenant: str
+    name: str
+    definition: str
+    inputs: dict[str, Json]
+    slo: Slo
+    encoding: str = "json"
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The state of one stage, copy or round (`states.STAGE`) and, on a leaf, of its request (`states.REQUEST`).
+
+    `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed.
+    """
+
+    status: str = "pending"
+    left: int = 0
+    round: int = 0
+    request: str = ""
+    phase: str = "new"
+    attempt: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A request to be put into an instance's queue.
+
+    Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
+    budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses.
+    """
+
+    request: str
+    node: str
+    instance: str
+    offset_ms: int
+    load_ms: int
+    budget_ms: int
+    deadline_at: int
+    prompt_tokens: int
+    call: LlmCall | ToolCall
+    stage: str
+    timeout_s: float
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request a worker holds under a lease. Times in ms of Redis time."""
+
+    request: str
+    token: int
+    enqueued_at: int
+    deadline_at: int
+    workflow: str
+    node: str
+    stage: str
+    call: LlmCall | ToolCall
+    timeout_s: float
+    stream: bool
+    encoding: str

@@ -1,0 +1,30 @@
+"""Errors that people read. Each message is one sentence that names the field and the fix."""
+
+
+class HexgenError(Exception):
+    """Base of all errors the commands print without a traceback."""
+
+
+class InvalidDocument(HexgenError):
+    """A submission or definition is refused. `field` is its path in the document, such as `inputs.question`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+class StoreUnavailable(HexgenError):
+    """Redis cannot be reached or does not serve now; trying again later may help."""
+
+
+class StoreRefused(HexgenError):
+    """Redis answers but will not do it (rights, memory policy, version): needs a person."""
+
+
+class Superseded(HexgenError):
+    """A later incarnation of this instance has registered; this one must stop."""
+
+
+class IllegalTransition(HexgenError):
+    """A state table has no entry for this event: a bug, never a user's mistake."""

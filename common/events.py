@@ -1,0 +1,76 @@
+"""What happened to a workflow: the messages of its mailbox, in the order they were posted."""
+
+from dataclasses import dataclass
+
+from common.model import Json, Usage
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a request gave: its output, where and how long it ran (ms), and its tokens."""
+
+    output: Json
+    instance: str = ""
+    queued_ms: int = 0
+    run_ms: int = 0
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The workflow was accepted; nothing of it has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A request finished first under its current token. `request` and `node` say which."""
+
+    request: str
+    node: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt failed. With `retryable` False another attempt must fail the same way."""
+
+    request: str
+    node: str
+    error: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Its lease ran out too often: whatever it does, it takes its worker with it."""
+
+    request: str
+    node: str
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evacuated:
+    """Its instance was lost or is draining: it must be routed anew."""
+
+    request: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A delayed node's time has come: a retry, or another look for an instance."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """Somebody asked to end the workflow."""
+
+    reason: str
+
+
+Event = Submitted | Completed | Failed | Lost | Evacuated | Due | CancelAsked

@@ -1,0 +1,29 @@
+-- accept: a valid submission becomes a running workflow, once per id.
+-- KEYS[1] prefix
+-- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
+--      7 ms the definition is kept, 8 event field, 9 event (opaque), 10 events kept at most
+-- returns 'accepted', 'same' (id and document known already) or 'other' (id known with another document)
+--@include base
+--@include post
+local key = p .. 'workflow:' .. ARGV[1]
+local known = redis.call('HGET', key, 'document')
+local answer = 'accepted'
+if known then
+  answer = known == ARGV[3] and 'same' or 'other'
+else
+  redis.call('HSET', key, 'version', 0, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4])
+  redis.call('ZADD', p .. 'live', now, ARGV[1])
+  local definition = p .. 'definition:' .. ARGV[5]
+  if redis.call('EXISTS', definition) == 0 then
+    redis.call('SET', definition, ARGV[6], 'PX', ARGV[7])
+  elseif redis.call('PTTL', definition) > 0 then
+    redis.call('PEXPIRE', definition, ARGV[7])
+  end
+  redis.call('XADD', key .. ':events', 'MAXLEN', '~', ARGV[10], '*', 'type', 'accepted', ARGV[8], ARGV[9])
+  post(ARGV[1], 'submitted')
+end
+if answer ~= 'other' then
+  redis.call('XACK', p .. 'submissions', 'coordinators', ARGV[2])
+  redis.call('XDEL', p .. 'submissions', ARGV[2])
+end
+return answer

@@ -1,0 +1,47 @@
+-- claim: pop the most urgent requests that can start now, each under a lease and a fencing token that only grows.
+-- KEYS[1] prefix
+-- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer), 5 lease ms,
+--      6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
+-- returns {'ok', {id, token, payload, enqueued_at, deadline_at, ...}}, or {'epoch'} (a later incarnation has taken over)
+--@include base
+if ARGV[2] ~= '' and redis.call('HGET', p .. 'instance:' .. ARGV[1], 'epoch') ~= ARGV[2] then return {'epoch'} end
+local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
+local last = p .. 'claim:' .. ARGV[3]
+local function give(id, token, payload, enqueued_at, deadline_at)
+  for _, value in ipairs({id, token, payload, enqueued_at, deadline_at}) do answer[#answer + 1] = value end
+end
+local before = redis.call('LRANGE', last, 0, -1)
+if before[1] == ARGV[4] then
+  for i = 2, #before do
+    local record = p .. 'request:' .. before[i]
+    local claimant, token, payload, enqueued_at, deadline_at =
+      unpack(redis.call('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at'))
+    if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then
+      give(before[i], token, payload, enqueued_at, deadline_at)
+    end
+  end
+  return {'ok', answer}
+end
+local most, prefill, kv = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+while most > 0 and prefill > 0 do
+  local id = redis.call('ZRANGE', queue, 0, 0)[1]
+  if not id then break end
+  local record = p .. 'request:' .. id
+  local payload, prompt, enqueued_at, deadline_at =
+    unpack(redis.call('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at'))
+  if payload and tonumber(prompt) > kv then break end
+  redis.call('ZREM', queue, id)
+  if payload then
+    redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
+    redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)
+    give(id, redis.call('HINCRBY', record, 'token', 1), payload, enqueued_at, deadline_at)
+    given[#given + 1] = id
+    most, prefill, kv = most - 1, prefill - prompt, kv - prompt
+  end
+end
+if #given > 1 then
+  redis.call('DEL', last)
+  for _, id in ipairs(given) do redis.call('RPUSH', last, id) end
+  redis.call('PEXPIRE', last, ARGV[5])
+end
+return {'ok', answer}

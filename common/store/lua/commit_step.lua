@@ -1,0 +1,53 @@
+-- commit_step: one step of one workflow takes effect whole, or not at all.
+-- KEYS[1] prefix
+-- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
+--   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}}, ...},
+--   delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, events = {type, field, data, ...}, keep_events,
+--   result (nil while running), status, ttl_ms, trace}
+-- returns {1, now} done; {0, now} the state has moved on (nothing written); {-1, now} no such running workflow (entry settled)
+--@include base
+--@include queue
+local key = p .. 'workflow:' .. ARGV[1]
+local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
+local running = status == 'running'
+if running and version ~= ARGV[3] then return {0, now} end
+local function settle()
+  if ARGV[2] == '' then return end
+  redis.call('XACK', p .. 'completions', 'coordinators', ARGV[2])
+  redis.call('XDEL', p .. 'completions', ARGV[2])
+end
+if not running then settle() return {-1, now} end
+local step = cmsgpack.unpack(ARGV[5])
+redis.call('HINCRBY', key, 'version', 1)
+for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
+for _, id in ipairs(step.drops) do detach(id) redis.call('DEL', p .. 'request:' .. id) end
+for _, push in ipairs(step.pushes) do
+  local id, node, instance, offset_ms, load_ms, fields = unpack(push)
+  local record = p .. 'request:' .. id
+  redis.call('HSETNX', record, 'enqueued_at', now)
+  redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'offset_ms', offset_ms, 'load_ms', load_ms)
+  redis.call('HSET', record, unpack(fields))
+  enqueue(id, instance, redis.call('HGET', record, 'enqueued_at'), offset_ms, load_ms)
+end
+for _, delay in ipairs(step.delays) do
+  redis.call('ZADD', p .. 'delayed', now + delay[2], ARGV[1] .. ' ' .. delay[1])
+end
+for i = 1, #step.events, 3 do
+  redis.call('XADD', key .. ':events', 'MAXLEN', '~', step.keep_events, '*', 'type', step.events[i], step.events[i + 1], step.events[i + 2])
+end
+redis.call('LTRIM', key .. ':mailbox', ARGV[4], -1)
+settle()
+if step.result then
+  redis.call('HSET', key, 'status', step.status)
+  redis.call('SET', key .. ':result', step.result, 'PX', step.ttl_ms)
+  redis.call('DEL', key .. ':mailbox', key .. ':outputs')
+  redis.call('PEXPIRE', key, step.ttl_ms)
+  redis.call('PEXPIRE', key .. ':events', step.ttl_ms)
+  redis.call('ZREM', p .. 'live', ARGV[1])
+  redis.call('HINCRBY', p .. 'ended', step.status, 1)
+elseif redis.call('EXISTS', key .. ':mailbox') == 1 then
+  redis.call('XADD', p .. 'completions', '*', 'workflow', ARGV[1])
+else
+  redis.call('HDEL', key, 'rung')
+end
+return {1, now}

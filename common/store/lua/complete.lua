@@ -1,0 +1,15 @@
+-- complete: the first holder of the current token to finish wins; its output is kept and its workflow told.
+-- KEYS[1] prefix
+-- ARGV 1 request, 2 token, 3 output (opaque)
+-- returns 1, or 0 when the lease was lost: nothing is written then
+--@include base
+--@include post
+--@include queue
+local record = p .. 'request:' .. ARGV[1]
+local token, workflow, node = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node'))
+if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
+detach(ARGV[1])
+redis.call('DEL', record)
+redis.call('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3])
+post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node)
+return 1

@@ -1,0 +1,19 @@
+-- enqueue: a request into its instance's queue, its load onto the backlog, and the sleeping worker woken.
+-- The score is `enqueued_at + offset_ms`: fixed while it waits, so the order never has to be computed again.
+local function enqueue(id, instance, enqueued_at, offset_ms, load_ms)
+  redis.call('ZADD', p .. 'queue:' .. instance, enqueued_at + offset_ms, id)
+  redis.call('HINCRBY', p .. 'backlog', instance, load_ms)
+  redis.call('ZADD', p .. 'wake:' .. instance, 0, 'wake')
+end
+
+-- detach: take a request off its instance (queue, lease and backlog); its record stays, so its token goes on counting.
+local function detach(id)
+  local key = p .. 'request:' .. id
+  local instance, load_ms = unpack(redis.call('HMGET', key, 'instance', 'load_ms'))
+  redis.call('ZREM', p .. 'leases', id)
+  if not instance then return end
+  redis.call('ZREM', p .. 'queue:' .. instance, id)
+  redis.call('HINCRBY', p .. 'backlog', instance, -load_ms)
+  redis.call('HDEL', key, 'instance')
+  redis.call('HSET', key, 'load_ms', 0)
+end

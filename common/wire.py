@@ -1,0 +1,234 @@
+"""Bytes <-> records: the only module that knows how anything is written in Redis. No Redis commands here.
+
+What comes from outside (submissions) is checked by pydantic; what our own processes tell each other is packed tightly.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from common.errors import InvalidDocument
+from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
+from common.model import Claim, Head, InstanceProfile, Json, LlmCall, Node, Push, Sampling, Slo, ToolCall, Usage
+
+MAX_DOCUMENT_BYTES = 1 << 20
+MAX_DEPTH = 32
+LONGEST_SLO_S = 7 * 24 * 3600.0
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
+
+
+class Submission(BaseModel):
+    """A workflow to run, or (`cancel`) one to end. See docs/protocol.md."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    v: Literal[1] = 1
+    id: Identifier | None = None
+    tenant: Identifier = "default"
+    workflow: str | dict[str, Any] | None = None
+    inputs: dict[str, Any] = Field(default_factory=dict)
+    slo_s: float | None = None
+    deadline_at: int | None = None
+    stream: bool = False
+    cancel: Identifier | None = None
+    reason: Annotated[str, StringConstraints(max_length=500)] = "cancelled by request"
+
+    @field_validator("slo_s")
+    @classmethod
+    def _slo_is_a_time(cls, value: float | None) -> float | None:
+        if value is not None and not (math.isfinite(value) and 0 < value <= LONGEST_SLO_S):
+            raise ValueError(f"must be a number of seconds above 0 and at most {LONGEST_SLO_S:.0f}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_thing_is_asked(self) -> "Submission":
+        if (self.workflow is None) == (self.cancel is None):
+            raise ValueError("give exactly one of workflow (a name or a definition) and cancel (a workflow id)")
+        if self.slo_s is not None and self.deadline_at is not None:
+            raise ValueError("give slo_s or deadline_at, not both")
+        return self
+
+
+def pack(value: Any) -> bytes:
+    """Any JSON-like value as msgpack."""
+    return msgpack.packb(value)  # type: ignore[no-any-return]
+
+
+def unpack(data: bytes) -> Any:
+    """The value of `pack`."""
+    return msgpack.unpackb(data, strict_map_key=False)
+
+
+def dump(value: Json, encoding: str) -> bytes:
+    """A value for users, in the encoding they wrote in ("json" or "msgpack")."""
+    if encoding == "msgpack":
+        return pack(value)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def load(data: bytes, encoding: str) -> Json:
+    """The value of `dump`; also reads what strangers wrote. Raises InvalidDocument."""
+    try:
+        if encoding == "msgpack":
+            return msgpack.unpackb(data, max_buffer_size=MAX_DOCUMENT_BYTES)
+        return json.loads(data, parse_constant=_no_constant)
+    except InvalidDocument:
+        raise
+    except (ValueError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        reason = str(error) or type(error).__name__
+        raise InvalidDocument("", f"the document is not {encoding}: {reason}") from None
+
+
+def _no_constant(name: str) -> None:
+    raise InvalidDocument("", f"the document is not json: {name} is not a number")
+
+
+def read_submission(fields: Mapping[bytes, bytes]) -> tuple[Submission, str, Json]:
+    """A stream entry as (submission, encoding, the document as sent). Raises InvalidDocument naming the field."""
+    encodings = [name for name in ("json", "msgpack") if name.encode() in fields]
+    if len(encodings) != 1:
+        raise InvalidDocument("", "an entry has exactly one field, json or msgpack, holding the document")
+    data = fields[encodings[0].encode()]
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise InvalidDocument("", f"the document has {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are taken")
+    document = load(data, encodings[0])
+    if not isinstance(document, dict):
+        raise InvalidDocument("", f"the document must be a mapping, not {type(document).__name__}")
+    _check_tree(document, "", MAX_DEPTH)
+    try:
+        return Submission.model_validate(document), encodings[0], document
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("dict[", "constrained-")))
+        raise InvalidDocument(path, first["msg"].removeprefix("Value error, ")) from None
+
+
+def _check_tree(value: Json, path: str, depth: int) -> None:
+    """Refuse what JSON cannot carry (msgpack can): deep nesting, bytes, NaN, keys that are no text, lone surrogates."""
+    if depth == 0:
+        raise InvalidDocument(path, f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InvalidDocument(path, f"has the key {key!r}; keys must be text")
+            _check_tree(key, path, depth)
+            _check_tree(inner, f"{path}.{key}" if path else key, depth - 1)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_tree(inner, f"{path}[{index}]", depth - 1)
+    elif (fault := _leaf_fault(value)) is not None:
+        raise InvalidDocument(path, fault)
+
+
+def _leaf_fault(value: Json) -> str | None:
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        half = not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value)
+        return "holds half a surrogate pair, which is no text" if half else None
+    if isinstance(value, int):
+        return None if -(1 << 63) <= value < 1 << 64 else "is an integer beyond 64 bits"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"is {value}, not a number"
+    return f"is of type {type(value).__name__}, which JSON cannot carry"
+
+
+def pack_head(head: Head) -> bytes:
+    """See `Head`."""
+    slo = (head.slo.arrival_at, head.slo.deadline_at)
+    return pack((head.tenant, head.name, head.definition, head.inputs, slo, head.encoding, head.stream))
+
+
+def unpack_head(data: bytes) -> Head:
+    """See `Head`."""
+    tenant, name, definition, inputs, slo, encoding, stream = unpack(data)
+    return Head(tenant, name, definition, inputs, Slo(*slo), encoding, stream)
+
+
+def pack_node(node: Node) -> bytes:
+    """See `Node`."""
+    return pack((node.status, node.left, node.round, node.request, node.phase, node.attempt, node.error))
+
+
+def unpack_node(data: bytes) -> Node:
+    """See `Node`."""
+    return Node(*unpack(data))
+
+
+def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:
+    """What a worker needs of a request, opaque to Redis."""
+    call = push.call
+    if isinstance(call, ToolCall):
+        body: Any = (call.tool, call.args)
+    else:
+        s = call.sampling
+        sampling = (s.max_tokens, s.temperature, s.top_p, s.stop, s.seed, s.json_schema)
+        body = (call.prompt, call.messages, call.model, sampling)
+    return pack((workflow, push.node, push.stage, body, push.timeout_s, push.stream, encoding))
+
+
+def unpack_claim(request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int) -> Claim:
+    """A claimed request from its record's fields."""
+    workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)
+    call: LlmCall | ToolCall
+    if len(body) == 2:
+        call = ToolCall(*body)
+    else:
+        prompt, messages, model, (max_tokens, temperature, top_p, stop, seed, schema) = body
+        sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), seed, schema)
+        call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
+    return Claim(request, token, enqueued_at, deadline_at, workflow, node, stage, call, timeout_s, stream, encoding)
+
+
+def pack_outcome(outcome: Outcome) -> bytes:
+    """See `Outcome`."""
+    u = outcome.usage
+    tokens = (u.prompt_tokens, u.output_tokens, u.cached_tokens)
+    return pack((outcome.output, outcome.instance, outcome.queued_ms, outcome.run_ms, tokens))
+
+
+def unpack_outcome(data: bytes) -> Outcome:
+    """See `Outcome`."""
+    output, instance, queued_ms, run_ms, tokens = unpack(data)
+    return Outcome(output, instance, queued_ms, run_ms, Usage(*tokens))
+
+
+def pack_failure(error: str, retryable: bool) -> bytes:
+    """Why an attempt failed, bounded to 2,000 characters."""
+    return pack((error[:2000], retryable))
+
+
+def read_message(message: bytes, output: bytes | None) -> Event:
+    """A mailbox message ("kind request node rest") as the event it tells of."""
+    kind, *rest = message.split(b" ", 3)
+    request, node = (part.decode() for part in rest[:2]) if len(rest) >= 2 else ("", "")
+    match kind:
+        case b"submitted":
+            return Submitted()
+        case b"completed":
+            return Completed(request, node, unpack_outcome(output or b""))
+        case b"failed":
+            return Failed(request, node, *unpack(rest[2]))
+        case b"lost":
+            return Lost(request, node, int(rest[2]))
+        case b"evacuated":
+            return Evacuated(request, node)
+        case b"due":
+            return Due(node)
+        case _:
+            return CancelAsked(rest[2].decode("utf-8", "replace"))
+
+
+def pack_profile(profile: InstanceProfile) -> bytes:
+    """See `InstanceProfile`."""
+    return pack({name: getattr(profile, name) for name in InstanceProfile.__slots__})
+
+
+def unpack_profile(data: bytes) -> InstanceProfile:
+    """See `InstanceProfile`."""
+    return InstanceProfile(**unpack(data))
