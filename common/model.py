@@ -81,7 +81,7 @@ class InstanceProfile:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An engine with a queue, as the cluster sees it. `speed` is observed / predicted execution time (1 = as profiled)."""
+    """An engine and its queue, as the cluster sees it. `speed`: observed / predicted execution time."""
 
     id: str
     epoch: int

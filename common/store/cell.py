@@ -1,0 +1,46 @@
+"""One namespace of one Redis, opened: everything a process needs of the store in one object."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from common.store.client import Client, connect, connect_blocking
+from common.store.inbox import Inbox
+from common.store.instances import Instances
+from common.store.keys import Keys
+from common.store.queues import Queues
+from common.store.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The store of one namespace. Belongs to the event loop it is used in first; close it there."""
+
+    url: str
+    keys: Keys
+    client: Client
+    blocking: Client
+    inbox: Inbox
+    queues: Queues
+    instances: Instances
+    records: Records
+
+    @classmethod
+    def open(cls, url: str, namespace: str) -> Self:
+        """No connection is made yet. Raises StoreRefused for a bad URL and InvalidDocument for a bad namespace."""
+        keys = Keys(namespace)
+        client, blocking = connect(url), connect_blocking(url)
+        return cls(
+            url=url,
+            keys=keys,
+            client=client,
+            blocking=blocking,
+            inbox=Inbox(client, blocking, keys),
+            queues=Queues(client, blocking, keys),
+            instances=Instances(client, keys),
+            records=Records(client, blocking, keys),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.aclose()
+        await self.blocking.aclose()

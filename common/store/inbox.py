@@ -1,0 +1,195 @@
+"""What coordinators read and write: the two streams, and the steps of a workflow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from redis.exceptions import ResponseError
+
+from common import wire
+from common.events import Event, Outcome
+from common.model import Head, Json, Node, Push
+from common.store.client import BLOCK_S, Client, translated
+from common.store.keys import GROUP, Keys
+from common.store.scripts import Call, Scripts
+
+KEEP_EVENTS = 1000
+Entry = tuple[str, Mapping[bytes, bytes]]
+"""A stream entry: its id and its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One workflow as `begin_step` saw it. `head` and `nodes` are None when the caller holds this version already."""
+
+    version: int
+    now: int
+    head: Head | None
+    nodes: dict[str, Node] | None
+    mail: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a workflow ended: its status, its result for the user, and how long all of it is kept."""
+
+    status: str
+    result: Json
+    ttl_ms: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """One step of one workflow, ready to take effect. `handled` counts the messages it answers."""
+
+    workflow: str
+    entry: str
+    version: int
+    handled: int
+    encoding: str
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    pushes: Sequence[Push] = ()
+    delays: Sequence[tuple[str, int]] = ()
+    drops: Sequence[str] = ()
+    events: Sequence[tuple[str, Json]] = ()
+    end: End | None = None
+
+
+class Inbox:
+    """The coordinators' side of the store."""
+
+    def __init__(self, client: Client, blocking: Client, keys: Keys) -> None:
+        self._client = client
+        self._blocking = blocking
+        self._keys = keys
+        self._scripts = Scripts(client, keys.prefix)
+
+    async def prepare(self) -> None:
+        """Make the streams and their group, from the first entry on; harmless when they exist."""
+        with translated():
+            for stream in (self._keys.submissions, self._keys.completions):
+                try:
+                    await self._client.xgroup_create(stream, GROUP, id="0", mkstream=True)
+                except ResponseError as error:
+                    if not str(error).startswith("BUSYGROUP"):
+                        raise
+
+    async def read(self, stream: str, consumer: str, count: int) -> list[Entry]:
+        """New entries for this consumer; waits up to BLOCK_S."""
+        with translated():
+            reply = await self._blocking.xreadgroup(
+                GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
+            )
+        return [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
+
+    async def take_over(self, stream: str, consumer: str, idle_ms: int) -> list[Entry]:
+        """Entries another consumer read more than idle_ms ago and never settled: it is dead or stuck."""
+        found: list[Entry] = []
+        cursor = "0-0"
+        with translated():
+            while True:
+                reply = await self._client.xautoclaim(stream, GROUP, consumer, idle_ms, cursor, count=100)
+                cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
+                found += [(entry.decode(), fields) for entry, fields in reply[1] if fields]
+                if cursor == "0-0":
+                    return found
+
+    async def accept(self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int) -> str:
+        """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document)."""
+        told = {"workflow": workflow, "name": head.name, "tenant": head.tenant, "deadline_at": head.slo.deadline_at}
+        reply = await self._scripts.run(
+            "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
+            head.encoding, wire.dump(told, head.encoding), KEEP_EVENTS,
+        )  # fmt: skip
+        return str(reply.decode())
+
+    async def refuse(self, entry: str, encoding: str, reason: Json, keep_ms: int) -> None:
+        """Tell the submitter why, under the entry's own id, and settle the entry."""
+        events = self._keys.events(entry)
+        with translated():
+            async with self._client.pipeline(transaction=True) as pipeline:
+                fields = {"type": "rejected", encoding: wire.dump(reason, encoding)}
+                pipeline.xadd(events, fields, maxlen=KEEP_EVENTS)
+                pipeline.pexpire(events, keep_ms)
+                pipeline.xack(self._keys.submissions, GROUP, entry)
+                pipeline.xdel(self._keys.submissions, entry)
+                await pipeline.execute()
+
+    async def settle(self, stream: str, entry: str) -> None:
+        """Acknowledge and delete an entry that needs nothing more."""
+        with translated():
+            async with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.xack(stream, GROUP, entry)
+                pipeline.xdel(stream, entry)
+                await pipeline.execute()
+
+    async def cancel(self, workflow: str, reason: str) -> bool:
+        """Ask for a running workflow to end; False when none of that id is running."""
+        return bool(await self._scripts.run("cancel", workflow, reason))
+
+    async def begin(self, wanted: Sequence[tuple[str, int]], messages: int) -> list[Look]:
+        """Look at workflows, given as (id, version held or -1), with at most so many of their messages."""
+        calls = [Call("begin_step", (workflow, version, messages)) for workflow, version in wanted]
+        return [_look(reply) for reply in await self._scripts.run_many(calls)]
+
+    async def outputs(self, workflow: str, nodes: Sequence[str]) -> dict[str, Outcome]:
+        """The outcomes of these nodes, those that are kept."""
+        with translated():
+            found = await self._client.hmget(self._keys.outputs(workflow), list(nodes))
+        return {node: wire.unpack_outcome(data) for node, data in zip(nodes, found, strict=True) if data}
+
+    async def commit(self, commits: Sequence[Commit]) -> list[int]:
+        """For each: 1 done, 0 the workflow had moved on (nothing was written), -1 it is no longer running."""
+        replies = await self._scripts.run_many([_commit_call(commit) for commit in commits])
+        return [reply[0] for reply in replies]
+
+    async def definition(self, digest: str) -> Json | None:
+        """The definition of that digest, or None."""
+        with translated():
+            data = await self._client.get(self._keys.definition(digest))
+        return None if data is None else wire.unpack(data)
+
+    async def registered(self, name: str) -> str | None:
+        """The digest that a workflow name stands for now."""
+        with translated():
+            digest = await self._client.hget(self._keys.workflows, name)
+        return None if digest is None else digest.decode()
+
+
+def _look(reply: list) -> Look:  # type: ignore[type-arg]
+    version, now, flat, mail = reply
+    head, nodes = None, None
+    if flat:
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        head = wire.unpack_head(fields[b"head"])
+        nodes = {name[2:].decode(): wire.unpack_node(data) for name, data in fields.items() if name.startswith(b"n:")}
+    events = [wire.read_message(mail[i], mail[i + 1]) for i in range(0, len(mail), 2)]
+    return Look(version, now, head, nodes, events)
+
+
+def _commit_call(commit: Commit) -> Call:
+    fields: list[str | bytes] = []
+    for node, state in commit.nodes.items():
+        fields += ("n:" + node, wire.pack_node(state))
+    events: list[str | bytes] = []
+    for kind, data in commit.events:
+        events += (kind, commit.encoding, wire.dump(data, commit.encoding))
+    step: dict[str, Json] = {
+        "fields": fields,
+        "pushes": [_push(push, commit) for push in commit.pushes],
+        "delays": commit.delays,
+        "drops": commit.drops,
+        "events": events,
+        "keep_events": KEEP_EVENTS,
+    }
+    if commit.end is not None:
+        result = wire.dump(commit.end.result, commit.encoding)
+        step |= {"result": result, "status": commit.end.status, "ttl_ms": commit.end.ttl_ms}
+    return Call("commit_step", (commit.workflow, commit.entry, commit.version, commit.handled, wire.pack(step)))
+
+
+def _push(push: Push, commit: Commit) -> Json:
+    fields = [
+        "payload", wire.pack_payload(push, commit.workflow, commit.encoding), "prompt_tokens", push.prompt_tokens,
+        "budget_ms", push.budget_ms, "deadline_at", push.deadline_at,
+    ]  # fmt: skip
+    return (push.request, push.node, push.instance, push.offset_ms, push.load_ms, fields)

@@ -1,0 +1,116 @@
+"""The registry of instances: who serves what, how fast, and who was heard of when."""
+
+from collections.abc import Iterable
+
+from common import wire
+from common.model import Instance, InstanceProfile, Json
+from common.store.client import Client, translated
+from common.store.keys import Keys
+from common.store.scripts import Scripts
+
+
+class Instances:
+    """Registration and reading of instances."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._scripts = Scripts(client, keys.prefix)
+
+    async def register(
+        self,
+        instance: str,
+        profile: InstanceProfile,
+        models: Iterable[str],
+        labels: Iterable[str],
+        features: Iterable[str],
+    ) -> int:
+        """Join under this id; returns the new epoch. An earlier incarnation can no longer claim."""
+        record = {"models": sorted(models), "labels": sorted(labels), "features": sorted(features)}
+        return int(
+            await self._scripts.run(
+                "register", instance, "profile", wire.pack_profile(profile), "serves", wire.pack(record)
+            )
+        )
+
+    async def remove(self, instance: str) -> None:
+        """Forget an instance whose queue is empty."""
+        keys = self._keys
+        with translated():
+            async with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.zrem(keys.instances, instance)
+                pipeline.hset(keys.instance(instance), "status", "gone")
+                pipeline.pexpire(keys.instance(instance), 24 * 3600 * 1000)
+                pipeline.hdel(keys.backlog, instance)
+                pipeline.delete(keys.wake(instance))
+                await pipeline.execute()
+
+    async def all(self) -> list[Instance]:
+        """Every registered instance, sorted by id."""
+        return [_instance(name, fields) for name, fields in await self._read() if b"profile" in fields]
+
+    async def backlogs(self) -> dict[str, int]:
+        """Outstanding work per instance in ms, as dispatched."""
+        with translated():
+            found = await self._client.hgetall(self._keys.backlog)
+        return {name.decode(): int(value) for name, value in found.items()}
+
+    async def silent(self, longer_than_ms: int) -> list[str]:
+        """Instances not heard of for that long by Redis's clock."""
+        with translated():
+            seconds, micros = await self._client.time()
+            oldest = seconds * 1000 + micros // 1000 - longer_than_ms
+            found = await self._client.zrangebyscore(self._keys.instances, "-inf", oldest)
+        return [name.decode() for name in found]
+
+    async def set_speed(self, instance: str, speed: float) -> None:
+        """Observed over predicted execution time, learned by coordinators."""
+        with translated():
+            await self._client.hset(self._keys.instance(instance), "speed", f"{speed:.4f}")
+
+    async def describe(self) -> list[dict[str, Json]]:
+        """All there is to show of each instance."""
+        shown: list[dict[str, Json]] = []
+        backlogs = await self.backlogs()
+        for name, fields in await self._read():
+            if b"profile" not in fields:
+                continue
+            instance = _instance(name, fields)
+            with translated():
+                queued = await self._client.zcard(self._keys.queue(name))
+            shown.append(
+                {
+                    "instance": name,
+                    "status": instance.status,
+                    "profile": instance.profile.name,
+                    "models": list(instance.models),
+                    "labels": sorted(instance.labels),
+                    "queued": queued,
+                    "backlog_s": backlogs.get(name, 0) / 1000,
+                    "speed": instance.speed,
+                    "load": wire.unpack(fields[b"load"]) if b"load" in fields else None,
+                }
+            )
+        return shown
+
+    async def _read(self) -> list[tuple[str, dict[bytes, bytes]]]:
+        with translated():
+            names = sorted(name.decode() for name in await self._client.zrange(self._keys.instances, 0, -1))
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names:
+                pipeline.hgetall(self._keys.instance(name))
+            return list(zip(names, await pipeline.execute(), strict=True))
+
+
+def _instance(name: str, fields: dict[bytes, bytes]) -> Instance:
+    serves = wire.unpack(fields[b"serves"])
+    return Instance(
+        id=name,
+        epoch=int(fields[b"epoch"]),
+        profile=wire.unpack_profile(fields[b"profile"]),
+        models=tuple(serves["models"]),
+        labels=frozenset(serves["labels"]),
+        features=frozenset(serves["features"]),
+        status=fields[b"status"].decode(),
+        speed=float(fields.get(b"speed", b"1")),
+    )

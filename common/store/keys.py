@@ -1,0 +1,62 @@
+"""Every key name in one place (the Lua operations build the same names from the prefix). See docs/protocol.md."""
+
+from common.errors import InvalidDocument
+
+GROUP = "coordinators"
+"""Consumer group of the submission and completion streams."""
+
+TOOLS = "tools"
+"""The queue of tool requests: an instance without an engine."""
+
+
+class Keys:
+    """Key names of one namespace (a cell). One hash tag: scripts span workflow, queues and streams."""
+
+    def __init__(self, namespace: str) -> None:
+        if not namespace or not namespace.replace("-", "").replace("_", "").isalnum() or not namespace.isascii():
+            raise InvalidDocument("namespace", f"{namespace!r} must be letters, digits, - and _")
+        self.namespace = namespace
+        self.prefix = f"{{hexgen:{namespace}}}:"
+        self.submissions = self.prefix + "submissions"
+        self.completions = self.prefix + "completions"
+        self.leases = self.prefix + "leases"
+        self.delayed = self.prefix + "delayed"
+        self.instances = self.prefix + "instances"
+        self.backlog = self.prefix + "backlog"
+        self.live = self.prefix + "live"
+        self.ended = self.prefix + "ended"
+        self.dead = self.prefix + "dead"
+        self.relayed = self.prefix + "relayed"
+        self.server = self.prefix + "server"
+        self.learned = self.prefix + "learned"
+        self.workflows = self.prefix + "workflows"
+
+    def workflow(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}"
+
+    def events(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}:events"
+
+    def outputs(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}:outputs"
+
+    def mailbox(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}:mailbox"
+
+    def result(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}:result"
+
+    def definition(self, digest: str) -> str:
+        return f"{self.prefix}definition:{digest}"
+
+    def request(self, request: str) -> str:
+        return f"{self.prefix}request:{request}"
+
+    def queue(self, instance: str) -> str:
+        return f"{self.prefix}queue:{instance}"
+
+    def wake(self, instance: str) -> str:
+        return f"{self.prefix}wake:{instance}"
+
+    def instance(self, instance: str) -> str:
+        return f"{self.prefix}instance:{instance}"

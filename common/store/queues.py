@@ -1,0 +1,135 @@
+"""What workers do with their queue, and what the recoverer does for those that cannot: leases, tokens, re-routing."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common import wire
+from common.errors import Superseded
+from common.events import Outcome
+from common.model import Claim, Json
+from common.store.client import BLOCK_S, Client, translated
+from common.store.keys import TOOLS, Keys
+from common.store.scripts import Call, Scripts
+
+DEAD_LETTERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may start now: requests, prompt tokens that may still be queued in the engine, free KV tokens."""
+
+    requests: int
+    prefill_tokens: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Who claims: an instance under its epoch (None for tools, which keep none), by one process."""
+
+    instance: str
+    epoch: int | None
+    claimant: str
+
+    @property
+    def epoch_text(self) -> str:
+        return "" if self.epoch is None else str(self.epoch)
+
+
+def call_id() -> str:
+    """A new id for one claim; the same id sent again gets the same answer."""
+    return secrets.token_hex(8)
+
+
+class Queues:
+    """The workers' side of the store."""
+
+    def __init__(self, client: Client, blocking: Client, keys: Keys) -> None:
+        self._client = client
+        self._blocking = blocking
+        self._keys = keys
+        self._scripts = Scripts(client, keys.prefix)
+
+    async def claim(self, seat: Seat, call: str, lease_ms: int, room: Room) -> list[Claim]:
+        """The most urgent requests that fit the room, under lease. Raises Superseded."""
+        reply = await self._scripts.run(
+            "claim", seat.instance, seat.epoch_text, seat.claimant, call, lease_ms,
+            room.requests, room.prefill_tokens, room.kv_tokens,
+        )  # fmt: skip
+        if reply[0] != b"ok":
+            raise Superseded(f"instance {seat.instance} has been started again elsewhere; this worker stops")
+        flat = reply[1]
+        return [
+            wire.unpack_claim(flat[i].decode(), int(flat[i + 1]), flat[i + 2], int(flat[i + 3]), int(flat[i + 4]))
+            for i in range(0, len(flat), 5)
+        ]
+
+    async def wait(self, instance: str) -> bool:
+        """Sleep until something is pushed to the queue, at most BLOCK_S. True when woken."""
+        with translated():
+            return bool(await self._blocking.bzpopmin(self._keys.wake(instance), timeout=BLOCK_S))
+
+    async def renew(
+        self, seat: Seat, lease_ms: int, load: Json, held: Sequence[tuple[str, int]]
+    ) -> tuple[str, list[str]]:
+        """Keep these (request, token) leases; (status of the instance, requests no longer held). Raises Superseded."""
+        pairs = [part for pair in held for part in pair]
+        reply = await self._scripts.run("renew", seat.instance, seat.epoch_text, lease_ms, wire.pack(load), *pairs)
+        if reply[0] != b"ok":
+            raise Superseded(f"instance {seat.instance} has been started again elsewhere; this worker stops")
+        return reply[1].decode(), [request.decode() for request in reply[2]]
+
+    async def finish(self, ended: Sequence[tuple[str, int, Outcome | BaseException]]) -> list[bool]:
+        """Hand in (request, token, outcome or failure); False where the lease was lost and nothing was written."""
+        calls = []
+        for request, token, outcome in ended:
+            if isinstance(outcome, Outcome):
+                calls.append(Call("complete", (request, token, wire.pack_outcome(outcome))))
+            else:
+                reason = wire.pack_failure(str(outcome), getattr(outcome, "retryable", True))
+                calls.append(Call("fail", (request, token, reason)))
+        return [bool(reply) for reply in await self._scripts.run_many(calls)]
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        """Give claimed requests back, to be routed anew."""
+        await self._scripts.run_many([Call("release", pair) for pair in held])
+
+    async def emit_tokens(self, claim: Claim, text: str) -> None:
+        """Tell the workflow's watchers a piece of the answer."""
+        data = wire.dump({"stage": claim.node, "text": text}, claim.encoding)
+        with translated():
+            await self._client.xadd(
+                self._keys.events(claim.workflow), {"type": "token", claim.encoding: data},
+                maxlen=10_000, approximate=True, nomkstream=True,
+            )  # fmt: skip
+
+    async def evacuate(self, instance: str, status: str, most: int = 100) -> int:
+        """Route what is queued on an instance anew, all of it; sets the instance's status if one is given."""
+        total = 0
+        while moved := int(await self._scripts.run("evacuate", instance, status, most)):
+            total += moved
+        return total
+
+    async def reap(self, run_id: str, lease_ms: int, losses: int, most: int = 100) -> int | None:
+        """End leases nobody renewed; None while a restarted server gives everybody time to come back."""
+        word, count = await self._scripts.run("reap", run_id, lease_ms, losses, most, DEAD_LETTERS)
+        return None if word == b"grace" else int(count)
+
+    async def run_id(self) -> str:
+        """Which run of the server this is; it changes at a restart and at a failover."""
+        with translated():
+            info = await self._client.info("server")
+        return str(info["run_id"])
+
+    async def promote(self, most: int = 100) -> int:
+        """Wake delayed nodes that are due."""
+        return int(await self._scripts.run("promote", most))
+
+    async def to_relay(self, lost_after_ms: int, most: int = 100) -> list[str]:
+        """Tool requests that need a ticket in RQ now."""
+        return [request.decode() for request in await self._scripts.run("relay", lost_after_ms, most)]
+
+    async def wait_tools(self) -> bool:
+        """Sleep until a tool request is pushed, at most BLOCK_S."""
+        return await self.wait(TOOLS)

@@ -1,0 +1,128 @@
+"""What people and clients read: workflows, results, events, definitions; and what coordinators have learned."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from common import wire
+from common.model import Head, Json, Node
+from common.store.client import BLOCK_S, Client, translated
+from common.store.keys import Keys
+
+
+class Records:
+    """Reading workflows, registering definitions, keeping what was learned."""
+
+    def __init__(self, client: Client, blocking: Client, keys: Keys) -> None:
+        self._client = client
+        self._blocking = blocking
+        self._keys = keys
+
+    async def submit(self, document: Json) -> str:
+        """Append a submission; its entry id, which is the workflow's id if the document has none."""
+        with translated():
+            entry = await self._client.xadd(self._keys.submissions, {"json": wire.dump(document, "json")})
+        return str(entry.decode())
+
+    async def workflow(self, workflow: str) -> tuple[str, Head, dict[str, Node]] | None:
+        """Status, head and nodes of a workflow that is kept, else None."""
+        with translated():
+            fields = await self._client.hgetall(self._keys.workflow(workflow))
+        if b"head" not in fields:
+            return None
+        nodes = {name[2:].decode(): wire.unpack_node(data) for name, data in fields.items() if name.startswith(b"n:")}
+        return fields[b"status"].decode(), wire.unpack_head(fields[b"head"]), nodes
+
+    async def result(self, workflow: str) -> Json | None:
+        """The result document, or None while there is none."""
+        with translated():
+            data = await self._client.get(self._keys.result(workflow))
+        if data is None:
+            return None
+        return wire.load(data, "json" if data[:1] == b"{" else "msgpack")
+
+    async def events(self, workflow: str, after: str = "0") -> AsyncIterator[tuple[str, str, Json]]:
+        """Events as (id, type, data), from the first kept on, waiting for more without end."""
+        stream = self._keys.events(workflow)
+        while True:
+            with translated():
+                reply = await self._blocking.xread({stream: after}, block=int(BLOCK_S * 1000), count=100)
+            for _, entries in reply or []:
+                for entry, fields in entries:
+                    after = entry.decode()
+                    yield after, fields[b"type"].decode(), _event_data(fields)
+            if not reply:
+                yield after, "", None
+
+    async def live(self, most: int) -> list[str]:
+        """Ids of running workflows, oldest first."""
+        with translated():
+            return [name.decode() for name in await self._client.zrange(self._keys.live, 0, most - 1)]
+
+    async def counts(self) -> dict[str, int]:
+        """How many workflows run, have ended in each way, wait to be read, and how many dead letters are kept."""
+        keys = self._keys
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.zcard(keys.live)
+            pipeline.xlen(keys.submissions)
+            pipeline.xlen(keys.dead)
+            pipeline.zcard(keys.delayed)
+            pipeline.zcard(keys.leases)
+            pipeline.hgetall(keys.ended)
+            live, submissions, dead, delayed, leases, ended = await pipeline.execute()
+        counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed, "claimed": leases}
+        return counts | {status.decode(): int(count) for status, count in ended.items()}
+
+    async def register(self, name: str, digest: str, document: Json) -> None:
+        """Make a definition the current version of a name; running workflows keep theirs."""
+        with translated():
+            async with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.set(self._keys.definition(digest), wire.pack(document))
+                pipeline.hset(self._keys.workflows, name, digest)
+                await pipeline.execute()
+
+    async def registered(self) -> dict[str, str]:
+        """Registered names and the digests they stand for."""
+        with translated():
+            found = await self._client.hgetall(self._keys.workflows)
+        return {name.decode(): digest.decode() for name, digest in sorted(found.items())}
+
+    async def definition(self, digest: str) -> Json | None:
+        """The document of that digest."""
+        with translated():
+            data = await self._client.get(self._keys.definition(digest))
+        return None if data is None else wire.unpack(data)
+
+    async def learned(self) -> dict[str, tuple[float, ...]]:
+        """Running sums by name, as all coordinators have added to them."""
+        with translated():
+            found = await self._client.hgetall(self._keys.learned)
+        sums: dict[str, tuple[float, ...]] = {}
+        for field, value in found.items():
+            name, _, place = field.decode().rpartition("|")
+            old = sums.get(name, ())
+            padded = old + (0.0,) * (int(place) + 1 - len(old))
+            sums[name] = (*padded[: int(place)], float(value), *padded[int(place) + 1 :])
+        return sums
+
+    async def learn(self, added: Mapping[str, tuple[float, ...]]) -> None:
+        """Add to the running sums."""
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for name, values in added.items():
+                for place, value in enumerate(values):
+                    pipeline.hincrbyfloat(self._keys.learned, f"{name}|{place}", value)
+            await pipeline.execute()
+
+    async def server(self) -> dict[str, Any]:
+        """Version and settings of the server that matter to us."""
+        with translated():
+            info = await self._client.info()
+        return {name: info.get(name) for name in ("redis_version", "maxmemory_policy", "aof_enabled", "run_id")}
+
+
+def _event_data(fields: Mapping[bytes, bytes]) -> Json:
+    for encoding in ("json", "msgpack"):
+        if encoding.encode() in fields:
+            return wire.load(fields[encoding.encode()], encoding)
+    return None
