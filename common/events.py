@@ -9,13 +9,14 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a request gave: its output, where and how long it ran (ms), and its tokens."""
+    """What a request gave: its output, where and how long it waited and ran (ms), its tokens, its prompt's characters."""
 
     output: Json
     instance: str = ""
     queued_ms: int = 0
     run_ms: int = 0
     usage: Usage = NO_USAGE
+    prompt_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,13 +189,13 @@ def pack_outcome(outcome: Outcome) -> bytes:
     """See `Outcome`."""
     u = outcome.usage
     tokens = (u.prompt_tokens, u.output_tokens, u.cached_tokens)
-    return pack((outcome.output, outcome.instance, outcome.queued_ms, outcome.run_ms, tokens))
+    return pack((outcome.output, outcome.instance, outcome.queued_ms, outcome.run_ms, tokens, outcome.prompt_chars))
 
 
 def unpack_outcome(data: bytes) -> Outcome:
     """See `Outcome`."""
-    output, instance, queued_ms, run_ms, tokens = unpack(data)
-    return Outcome(output, instance, queued_ms, run_ms, Usage(*tokens))
+    output, instance, queued_ms, run_ms, tokens, prompt_chars = unpack(data)
+    return Outcome(output, instance, queued_ms, run_ms, Usage(*tokens), prompt_chars)
 
 
 def pack_failure(error: str, retryable: bool) -> bytes:

@@ -142,18 +142,6 @@ class Inbox:
         replies = await self._scripts.run_many([_commit_call(commit) for commit in commits])
         return [reply[0] for reply in replies]
 
-    async def definition(self, digest: str) -> Json | None:
-        """The definition of that digest, or None."""
-        with translated():
-            data = await self._client.get(self._keys.definition(digest))
-        return None if data is None else wire.unpack(data)
-
-    async def registered(self, name: str) -> str | None:
-        """The digest that a workflow name stands for now."""
-        with translated():
-            digest = await self._client.hget(self._keys.workflows, name)
-        return None if digest is None else digest.decode()
-
 
 def _look(reply: list) -> Look:  # type: ignore[type-arg]
     version, now, flat, mail = reply

@@ -81,6 +81,12 @@ class Records:
                 pipeline.hset(self._keys.workflows, name, digest)
                 await pipeline.execute()
 
+    async def digest_of(self, name: str) -> str | None:
+        """The digest that a workflow name stands for now."""
+        with translated():
+            digest = await self._client.hget(self._keys.workflows, name)
+        return None if digest is None else digest.decode()
+
     async def registered(self) -> dict[str, str]:
         """Registered names and the digests they stand for."""
         with translated():

@@ -1,0 +1,30 @@
+"""How long one request takes on one instance (t_exec), and who may run it at all. Numbers in, numbers out."""
+
+from common.model import Instance, InstanceProfile
+
+ATTENTION_TOKENS = 106_000.0
+"""Prompt length at which attention adds as much again to a prefill (twice the 53,000 of one iteration: its mean)."""
+
+
+def exec_s(profile: InstanceProfile, prompt_tokens: float, output_tokens: float, speed: float = 1.0) -> float:
+    """Seconds a request takes alone on an instance: prefill of i tokens, then o decode iterations (batch 1).
+
+    prefill = i / R * (1 + i / 106000); an iteration = overhead + weights + 1 / R + kappa * (i + o / 2), the KV growing
+    from i to i + o. `speed` is the instance's observed over predicted time.
+    """
+    rate = profile.prefill_tokens_per_s
+    prefill = prompt_tokens / rate * (1.0 + prompt_tokens / ATTENTION_TOKENS)
+    kv = profile.kv_s_per_token * (prompt_tokens + 0.5 * output_tokens)
+    return speed * (prefill + output_tokens * (profile.overhead_s + profile.weights_s + 1.0 / rate + kv))
+
+
+def serves(instance: Instance, model: str | None, requires: frozenset[str], features: frozenset[str]) -> bool:
+    """Whether the instance answers to this model (None: any), has the labels and the features."""
+    named = model is None or model in instance.models
+    return named and requires <= instance.labels and features <= instance.features
+
+
+def fits(instance: Instance, prompt_tokens: int) -> bool:
+    """Whether the prompt, and at least one token after it, is within the instance's context and memory."""
+    profile = instance.profile
+    return prompt_tokens < profile.context_tokens and prompt_tokens <= profile.kv_tokens

@@ -1,0 +1,89 @@
+"""The cluster as one coordinator sees it for a moment: instances, their backlog, the policy and what was learned."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from common.model import Instance
+from common.policy.cost import exec_s, serves
+from common.policy.registry import Policy
+from coordinator.estimates import Estimates
+from coordinator.language.definition import LlmBody, StageSpec
+
+LONGEST_LOAD_MS = 1 << 40
+
+
+class Cluster:
+    """Read by the core; what it dispatches is added to the backlog at once, so that one batch does not pile up.
+
+    instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort by
+    age; turn counts dispatches, for rotations.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        backlog_ms: Mapping[str, int],
+        policy: Policy,
+        estimates: Estimates,
+        new_id: Callable[[], str],
+        turn: int = 0,
+    ) -> None:
+        self.instances = [instance for instance in instances if instance.status == "ready"]
+        self.backlog_ms = dict(backlog_ms)
+        self.policy = policy
+        self.estimates = estimates
+        self.new_id = new_id
+        self.turn = turn
+        self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
+        self._stage_s: dict[tuple[str, str], float] = {}
+        self._speeds = {instance.id: estimates.speed(instance.id) for instance in self.instances}
+
+    def serving(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> list[Instance]:
+        """The ready instances that can serve such a request, whatever its length."""
+        key = (model, requires, features)
+        if key not in self._serving:
+            self._serving[key] = [i for i in self.instances if serves(i, model, requires, features)]
+        return self._serving[key]
+
+    def exec_s(self, instance: Instance, prompt_tokens: float, output_tokens: float) -> float:
+        """Predicted execution time there, in s."""
+        return exec_s(instance.profile, prompt_tokens, output_tokens, self._speeds[instance.id])
+
+    def choose(self, instances: Sequence[Instance], costs_s: Sequence[float]) -> int:
+        """The policy's choice among these, given the request's execution time on each."""
+        backlog_s = [max(0, self.backlog_ms.get(instance.id, 0)) / 1000 for instance in instances]
+        chosen = self.policy.dispatch.choose(costs_s, backlog_s, self.turn)
+        self.turn += 1
+        name = instances[chosen].id
+        self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(costs_s[chosen])
+        return chosen
+
+    def stage_s(self, workflow: str, stage: StageSpec) -> float:
+        """Expected time of one request of a stage, the mean over the instances that serve it, in s."""
+        key = (workflow, stage.path)
+        if key not in self._stage_s:
+            self._stage_s[key] = self._expected_s(workflow, stage)
+        return self._stage_s[key]
+
+    def _expected_s(self, workflow: str, stage: StageSpec) -> float:
+        if not isinstance(stage.body, LlmBody):
+            return self.estimates.tool_s(workflow, stage)
+        prompt = self.estimates.prompt_tokens(workflow, stage)
+        output = self.estimates.output_tokens(workflow, stage)
+        features = needed_features(stage.body)
+        instances = self.serving(stage.body.model, stage.body.requires, features) or self.instances
+        costs = [self.exec_s(instance, prompt, output) for instance in instances]
+        return sum(costs) / len(costs) if costs else 1.0
+
+
+def needed_features(body: LlmBody) -> frozenset[str]:
+    """What an instance's engine must be able to do for this stage."""
+    return _SCHEMA if body.json_schema is not None else _NONE
+
+
+def load_ms(cost_s: float) -> int:
+    """What a request of that cost adds to a backlog; at least 1 ms, so that counts show."""
+    return min(LONGEST_LOAD_MS, max(1, round(cost_s * 1000)))
+
+
+_SCHEMA = frozenset({"json_schema"})
+_NONE: frozenset[str] = frozenset()
