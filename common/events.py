@@ -9,7 +9,7 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a request gave: its output, where and how long it waited and ran (ms), its tokens, its prompt's characters."""
+    """What a request gave: its output, where and how long (ms) it waited and ran, its tokens."""
 
     output: Json
     instance: str = ""

@@ -14,8 +14,8 @@ LONGEST_LOAD_MS = 1 << 40
 class Cluster:
     """Read by the core; what it dispatches is added to the backlog at once, so that one batch does not pile up.
 
-    instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort by
-    age; turn counts dispatches, for rotations.
+    instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
+    by age; turn counts dispatches, for rotations.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The heart: (workflow, events, cluster, now) -> what must take effect. Pure; the simulator runs this very code.
 
-It walks the stage tree: a completion ends a round, then maybe a copy, a stage, a scope; ended stages let others start, and a
-leaf that starts becomes a request. It must not know where events come from, nor who carries out what it returns.
+It walks the stage tree: a completion ends a round, then maybe a copy, a stage, a scope; ended stages let others start,
+and a leaf that starts becomes a request. It must not know where events come from, nor who carries out what it returns.
 """
 
 from collections import deque
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from common import events
-from common.events import Event
+from common.events import Event, Outcome
 from common.model import Json, Node, Push
 from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
 from coordinator.cluster import Cluster
-from coordinator.language.definition import GroupBody, LlmBody, StageSpec, TemplateError
+from coordinator.language.definition import GroupBody, StageSpec, TemplateError
 from coordinator.places import Place, find, group_of, place, scope_of
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
@@ -28,7 +28,10 @@ MAX_REQUESTS = 10_000
 
 @dataclass(slots=True)
 class Step:
-    """What must take effect, all of it or nothing. `workflow` is the state after it; `status` "running" or how it ended."""
+    """What must take effect, all of it or nothing. `workflow` is the state after it.
+
+    `status` is "running" or how it ended; `outcomes` and `choices` are what there is to learn from it.
+    """
 
     workflow: Workflow
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -38,6 +41,8 @@ class Step:
     events: list[tuple[str, Json]] = field(default_factory=list)
     status: str = "running"
     result: Json = None
+    outcomes: list[tuple[StageSpec, Outcome]] = field(default_factory=list)
+    choices: list[tuple[str, StageSpec, bool]] = field(default_factory=list)
 
 
 def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: int) -> Step:
@@ -57,7 +62,6 @@ class _Walk:
     def __init__(self, workflow: Workflow, cluster: Cluster, now: int) -> None:
         after = replace(workflow, nodes=dict(workflow.nodes), outputs=dict(workflow.outputs), memo=dict(workflow.memo))
         self.out = Step(after)
-        self._name = workflow.definition.name
         self._definition = workflow.definition
         self._nodes = after.nodes
         self._outputs = after.outputs
@@ -81,13 +85,9 @@ class _Walk:
                 if self._expects(event.node, event.request):
                     self._fail(event.node, f"its worker was lost {event.losses} times; see the dead letters")
             case events.Evacuated():
-                if self._expects(event.node, event.request):
-                    self._request(event.node, "evacuate")
-                    self._ready.append(find(self._definition, event.node))
+                self._again(event.node, "evacuate", self._expects(event.node, event.request))
             case events.Due():
-                if self._node(event.node).phase in ("delayed", "waiting"):
-                    self._request(event.node, "wake")
-                    self._ready.append(find(self._definition, event.node))
+                self._again(event.node, "wake", self._node(event.node).phase in ("delayed", "waiting"))
             case events.CancelAsked():
                 self._end("cancel", {"error": event.reason})
         self._advance()
@@ -98,8 +98,7 @@ class _Walk:
         at = find(self._definition, event.node)
         self._outputs[event.node] = event.outcome
         self._request(event.node, "complete")
-        if not isinstance(at.spec.body, LlmBody):
-            self._cluster.estimates.saw_tool(self._name, at.spec, event.outcome)
+        self.out.outcomes.append((at.spec, event.outcome))
         self._round_ended(at)
 
     def _failed(self, event: events.Failed) -> None:
@@ -113,6 +112,12 @@ class _Walk:
         self._request(event.node, "delay")
         self._set(event.node, attempt=node.attempt + 1, error=event.error)
         self.out.delays.append((event.node, min(LONGEST_RETRY_MS, RETRY_MS << node.attempt)))
+
+    def _again(self, key: str, event: str, wanted: bool) -> None:
+        """Route a request anew."""
+        if wanted:
+            self._request(key, event)
+            self._ready.append(find(self._definition, key))
 
     def _expects(self, key: str, request: str) -> bool:
         """Whether this node still waits for this request: a repeated message finds that it does not."""
@@ -129,7 +134,7 @@ class _Walk:
             self._fail(at.key, f"while: {error}")
             return
         if spec.repeat is not None:
-            self._cluster.estimates.saw_choice("while", self._name, spec, again)
+            self.out.choices.append(("while", spec, again))
             self._move(at.key, "complete")
             assert at.round is not None
             if again and at.round + 1 < spec.repeat.most:
@@ -160,7 +165,7 @@ class _Walk:
                 if self._node(prefix + spec.name).status == "pending" and self._needs_met(prefix, spec):
                     self._start_stage(parent, spec)
                 ended += self._node(prefix + spec.name).status in ENDED
-            if ended == len(group.stages) and parent not in self._open:
+            if ended == len(group.stages):
                 self._scope_ended(parent)
 
     def _needs_met(self, prefix: str, spec: StageSpec) -> bool:
@@ -187,7 +192,7 @@ class _Walk:
             self._fail(first.stage_key, str(error))
             return
         if spec.when is not None:
-            self._cluster.estimates.saw_choice("when", self._name, spec, wanted)
+            self.out.choices.append(("when", spec, wanted))
         if not wanted:
             self._stage_ended(parent, spec, "skip")
             return
@@ -271,9 +276,7 @@ class _Walk:
         }
         out.result = told
         self._tell(out.status, told)
-        out.drops = [
-            node.request for node in self._nodes.values() if node.request and node.phase not in ("completed", "new")
-        ]
+        out.drops = [node.request for node in self._nodes.values() if node.request and node.phase != "completed"]
         out.pushes.clear()
         out.delays.clear()
 

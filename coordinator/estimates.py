@@ -74,6 +74,13 @@ class Estimates:
         predicted, observed = self._sums.get(f"speed/{instance}", (0.0, 0.0))
         return (1.0 + observed) / (1.0 + predicted)
 
+    def learn(self, workflow: str, stage: StageSpec, outcome: Outcome) -> None:
+        """A request of this stage finished."""
+        if isinstance(stage.body, LlmBody):
+            self.saw_answer(workflow, stage, outcome.prompt_chars, outcome)
+        else:
+            self.saw_tool(workflow, stage, outcome)
+
     def saw_answer(self, workflow: str, stage: StageSpec, chars: int, outcome: Outcome) -> None:
         """An llm request finished; chars is the length of its prompt."""
         usage = outcome.usage
