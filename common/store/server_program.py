@@ -9,10 +9,12 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.errors import HexgenError
+
 _OLDEST = (6, 2)
 
 
-class EmbeddedServerError(Exception):
+class EmbeddedServerError(HexgenError):
     """The embedded server cannot be found, started or kept apart from another one."""
 
 
