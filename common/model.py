@@ -155,6 +155,7 @@ class Claim:
     token: int
     enqueued_at: int
     deadline_at: int
+    claimed_at: int
     workflow: str
     node: str
     stage: str

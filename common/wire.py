@@ -172,7 +172,9 @@ def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:
     return pack((workflow, push.node, push.stage, body, push.timeout_s, push.stream, encoding))
 
 
-def unpack_claim(request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int) -> Claim:
+def unpack_claim(
+    request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int, claimed_at: int
+) -> Claim:
     """A claimed request from its record's fields."""
     workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)
     call: LlmCall | ToolCall
@@ -182,7 +184,8 @@ def unpack_claim(request: str, token: int, payload: bytes, enqueued_at: int, dea
         prompt, messages, model, (max_tokens, temperature, top_p, stop, seed, schema) = body
         sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), seed, schema)
         call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
-    return Claim(request, token, enqueued_at, deadline_at, workflow, node, stage, call, timeout_s, stream, encoding)
+    times = (enqueued_at, deadline_at, claimed_at)
+    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding)
 
 
 def pack_outcome(outcome: Outcome) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from common.events import Outcome
 from common.model import Instance
 from common.policy.cost import exec_s, serves
 from common.policy.registry import Policy
@@ -56,6 +57,14 @@ class Cluster:
         name = instances[chosen].id
         self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(costs_s[chosen])
         return chosen
+
+    def compare(self, outcome: Outcome) -> None:
+        """Learn an instance's speed from a request that ran there."""
+        for instance in self.instances:
+            if instance.id == outcome.instance and outcome.run_ms > 0:
+                usage = outcome.usage
+                predicted = exec_s(instance.profile, usage.prompt_tokens, usage.output_tokens)
+                self.estimates.saw_speed(instance.id, predicted, outcome.run_ms / 1000)
 
     def stage_s(self, workflow: str, stage: StageSpec) -> float:
         """Expected time of one request of a stage, the mean over the instances that serve it, in s."""

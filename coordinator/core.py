@@ -13,12 +13,15 @@ from common.events import Event, Outcome
 from common.model import Json, Node, Push
 from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
 from coordinator.cluster import Cluster
-from coordinator.language.definition import GroupBody, StageSpec, TemplateError
+from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError
 from coordinator.places import Place, find, group_of, place, scope_of
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
 from coordinator.state import PENDING, Workflow
+
+NO_DEFINITION = Definition("", "", {}, (), GroupBody((), None, ()), {})
+"""Stands for a definition that is no longer kept."""
 
 RETRY_MS = 500
 LONGEST_RETRY_MS = 30_000
@@ -56,10 +59,17 @@ def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: i
     return walk.out
 
 
+def broken(workflow: Workflow, reason: str, now: int) -> Step:
+    """End a workflow that cannot be stepped, with the reason; others go on."""
+    walk = _Walk(workflow, None, now)
+    walk.end("fail", {"stage": "", "error": reason})
+    return walk.out
+
+
 class _Walk:
     """One step being worked out. `out.workflow` is a copy that is changed in place; the given one stays as it was."""
 
-    def __init__(self, workflow: Workflow, cluster: Cluster, now: int) -> None:
+    def __init__(self, workflow: Workflow, cluster: Cluster | None, now: int) -> None:
         after = replace(workflow, nodes=dict(workflow.nodes), outputs=dict(workflow.outputs), memo=dict(workflow.memo))
         self.out = Step(after)
         self._definition = workflow.definition
@@ -89,7 +99,7 @@ class _Walk:
             case events.Due():
                 self._again(event.node, "wake", self._node(event.node).phase in ("delayed", "waiting"))
             case events.CancelAsked():
-                self._end("cancel", {"error": event.reason})
+                self.end("cancel", {"error": event.reason})
         self._advance()
 
     def _completed(self, event: events.Completed) -> None:
@@ -177,9 +187,9 @@ class _Walk:
                 self._round_ended(parent)
             return
         try:
-            self._end("complete", {"output": self._scope.result()})
+            self.end("complete", {"output": self._scope.result()})
         except TemplateError as error:
-            self._end("fail", {"stage": "output", "error": str(error)})
+            self.end("fail", {"stage": "output", "error": str(error)})
 
     # -- the stage tree, downwards
 
@@ -224,6 +234,7 @@ class _Walk:
         """Give every leaf that is ready its request, if the workflow still runs."""
         if not self._ready or self.out.status != "running":
             return
+        assert self._cluster is not None
         left_ms = self.out.workflow.head.slo.deadline_at - self._now
         slack = Slack(left_ms / 1000, Remaining(self._definition, self._nodes, self._cluster).workflow_s())
         for at in self._ready:
@@ -260,9 +271,9 @@ class _Walk:
         if self._node(key).status == "running":
             self._move(key, "fail")
         self._set(key, error=error)
-        self._end("fail", {"stage": key, "error": error})
+        self.end("fail", {"stage": key, "error": error})
 
-    def _end(self, how: str, told: dict[str, Json]) -> None:
+    def end(self, how: str, told: dict[str, Json]) -> None:
         head, out = self.out.workflow.head, self.out
         out.status = move(WORKFLOW, out.status, how)
         elapsed_s = (self._now - head.slo.arrival_at) / 1000

@@ -114,6 +114,14 @@ class Inbox:
                 pipeline.xdel(self._keys.submissions, entry)
                 await pipeline.execute()
 
+    async def forget_consumers(self, idle_ms: int) -> None:
+        """Remove group members that have been silent that long and hold nothing."""
+        with translated():
+            for stream in (self._keys.submissions, self._keys.completions):
+                for member in await self._client.xinfo_consumers(stream, GROUP):
+                    if member["idle"] > idle_ms and not member["pending"]:
+                        await self._client.xgroup_delconsumer(stream, GROUP, member["name"])
+
     async def settle(self, stream: str, entry: str) -> None:
         """Acknowledge and delete an entry that needs nothing more."""
         with translated():

@@ -59,9 +59,9 @@ class Queues:
         )  # fmt: skip
         if reply[0] != b"ok":
             raise Superseded(f"instance {seat.instance} has been started again elsewhere; this worker stops")
-        flat = reply[1]
+        now, flat = reply[1], reply[2]
         return [
-            wire.unpack_claim(flat[i].decode(), int(flat[i + 1]), flat[i + 2], int(flat[i + 3]), int(flat[i + 4]))
+            wire.unpack_claim(flat[i].decode(), int(flat[i + 1]), flat[i + 2], int(flat[i + 3]), int(flat[i + 4]), now)
             for i in range(0, len(flat), 5)
         ]
 

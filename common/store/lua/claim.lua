@@ -2,7 +2,7 @@
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer), 5 lease ms,
 --      6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
--- returns {'ok', {id, token, payload, enqueued_at, deadline_at, ...}}, or {'epoch'} (a later incarnation has taken over)
+-- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, ...}}, or {'epoch'} (a later incarnation has taken over)
 --@include base
 if ARGV[2] ~= '' and redis.call('HGET', p .. 'instance:' .. ARGV[1], 'epoch') ~= ARGV[2] then return {'epoch'} end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
@@ -20,7 +20,7 @@ if before[1] == ARGV[4] then
       give(before[i], token, payload, enqueued_at, deadline_at)
     end
   end
-  return {'ok', answer}
+  return {'ok', now, answer}
 end
 local most, prefill, kv = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 while most > 0 and prefill > 0 do
@@ -44,4 +44,4 @@ if #given > 1 then
   for _, id in ipairs(given) do redis.call('RPUSH', last, id) end
   redis.call('PEXPIRE', last, ARGV[5])
 end
-return {'ok', answer}
+return {'ok', now, answer}

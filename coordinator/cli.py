@@ -1,0 +1,148 @@
+"""Commands of the coordinator's room: `coordinator`, and `workflow` for definitions."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common import logs, settings
+from common.errors import InvalidDocument
+from common.options import json_option, store_options
+from common.policy.registry import names
+from common.store.cell import Cell
+from coordinator import service
+from coordinator.language.compiler import compile_definition
+from coordinator.language.definition import Definition, GroupBody, LlmBody, StageSpec
+from coordinator.language.document import parse_document
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@click.command("coordinator")
+@store_options
+@click.option("--policy", type=click.Choice(names()), help="scheduling policy [default hexgen]")
+@click.option(
+    "--alpha", type=click.FloatRange(0, 1), help="hexgen's balance of execution and queueing time [default 0.5]"
+)
+@click.option("--workflows", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="register every definition in this folder at start")  # fmt: skip
+@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
+@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+@click.pass_context
+def coordinator(context: click.Context, /, folder: Path | None, **flags: Any) -> None:
+    """Run a coordinator: it accepts submissions and dispatches requests. Several may run at once."""
+    values = settings.load(**flags)
+    logs.configure(values.log_level)
+    paths = [*definition_files(context.obj["workflows"])] + (definition_files(folder) if folder else [])
+    asyncio.run(service.run(values, [read_definition(path) for path in paths]))
+
+
+@click.group("workflow")
+def workflow() -> None:
+    """Check, register and look at workflow definitions."""
+
+
+@workflow.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def check(file: Path, as_json: bool) -> None:
+    """Compile FILE and name its first fault, or say what it holds."""
+    definition = read_definition(file)
+    shown = {"name": definition.name, "digest": definition.digest, "stages": sorted(definition.stages)}
+    click.echo(json.dumps(shown) if as_json else f"{definition.name}: {len(definition.stages)} stages, no fault")
+
+
+@workflow.command()
+@store_options
+@json_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def register(file: Path, as_json: bool, **flags: Any) -> None:
+    """Make FILE the current version of its name; running workflows keep the version they began with."""
+    definition = read_definition(file)
+    asyncio.run(_register(settings.load(**flags), definition))
+    shown = {"name": definition.name, "digest": definition.digest}
+    click.echo(json.dumps(shown) if as_json else f"{definition.name} is now version {definition.digest[:12]}")
+
+
+@workflow.command("list")
+@store_options
+@json_option
+def list_(as_json: bool, **flags: Any) -> None:
+    """List registered names and their current versions."""
+    found = asyncio.run(_registered(settings.load(**flags)))
+    if as_json:
+        click.echo(json.dumps(found))
+    for name, digest in [] if as_json else found.items():
+        click.echo(f"{name}  {digest[:12]}")
+
+
+@workflow.command()
+@store_options
+@json_option
+@click.argument("name")
+def show(name: str, as_json: bool, **flags: Any) -> None:
+    """Show the current version of NAME."""
+    document = asyncio.run(_document(settings.load(**flags), name))
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    definition = compile_definition(document)
+    click.echo(f"{definition.name}  {definition.digest[:12]}")
+    for spec in definition.root.stages:
+        _show_stage(spec, 1)
+
+
+def _show_stage(spec: StageSpec, depth: int) -> None:
+    body = spec.body
+    kind = "group" if isinstance(body, GroupBody) else "llm" if isinstance(body, LlmBody) else body.tool
+    marks = [f"after {', '.join(spec.needs)}" if spec.needs else "", f"when {spec.when.source}" if spec.when else ""]
+    marks += [f"for each of {spec.for_each.source}" if spec.for_each else ""]
+    marks += [f"while {spec.repeat.condition.source} (at most {spec.repeat.most})" if spec.repeat else ""]
+    click.echo("  " * depth + f"{spec.name}: {kind}" + "".join(f", {mark}" for mark in marks if mark))
+    for inner in body.stages if isinstance(body, GroupBody) else ():
+        _show_stage(inner, depth + 1)
+
+
+def definition_files(folder: Path) -> list[Path]:
+    """The definitions in a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+
+
+def read_definition(path: Path) -> Definition:
+    """A compiled definition from a file. Raises InvalidDocument naming the file and the place."""
+    try:
+        return compile_definition(parse_document(path.read_text("utf-8")))
+    except InvalidDocument as error:
+        raise InvalidDocument(f"{path.name}: {error.field}" if error.field else path.name, error.message) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidDocument(str(path), f"cannot be read: {error}") from None
+
+
+async def _register(values: settings.Settings, definition: Definition) -> None:
+    cell = Cell.open(values.redis_url, values.namespace)
+    try:
+        await cell.records.register(definition.name, definition.digest, definition.document)
+    finally:
+        await cell.close()
+
+
+async def _registered(values: settings.Settings) -> dict[str, str]:
+    cell = Cell.open(values.redis_url, values.namespace)
+    try:
+        return await cell.records.registered()
+    finally:
+        await cell.close()
+
+
+async def _document(values: settings.Settings, name: str) -> dict[str, Any]:
+    cell = Cell.open(values.redis_url, values.namespace)
+    try:
+        digest = await cell.records.digest_of(name)
+        document = await cell.records.definition(digest) if digest else None
+    finally:
+        await cell.close()
+    if document is None:
+        raise InvalidDocument("workflow", f"no workflow is registered as {name!r}")
+    return dict(document)

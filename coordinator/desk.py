@@ -1,0 +1,111 @@
+"""What the loops of one coordinator share: the store, the cluster's view, compiled definitions, workflows at hand."""
+
+import os
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from common import clock
+from common.events import Completed
+from common.policy.registry import Policy, policy
+from common.settings import Settings
+from common.store.cell import Cell
+from common.store.inbox import Look
+from coordinator.cluster import Cluster
+from coordinator.estimates import Estimates
+from coordinator.language.compiler import compile_definition
+from coordinator.language.definition import Definition
+from coordinator.state import Workflow
+
+WORKFLOWS_AT_HAND = 2000
+DEFINITIONS_AT_HAND = 500
+REFRESH_S = 0.5
+
+
+class Desk:
+    """One coordinator's memory. All of it can be lost: the store holds the truth, the version check keeps it whole."""
+
+    def __init__(self, cell: Cell, settings: Settings) -> None:
+        self.cell = cell
+        self.settings = settings
+        self.policy: Policy = policy(settings.policy, settings.alpha)
+        self.estimates = Estimates()
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._ids = request_ids()
+        self._definitions: OrderedDict[str, Definition] = OrderedDict()
+        self._workflows: OrderedDict[str, Workflow] = OrderedDict()
+        self._cluster: Cluster | None = None
+        self._refreshed_at = float("-inf")
+
+    async def cluster(self) -> Cluster:
+        """The cluster with its backlog as of now; instances are read anew every half second."""
+        now = clock.monotonic_s()
+        if self._cluster is None or now - self._refreshed_at > REFRESH_S:
+            turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
+            instances = await self.cell.instances.all()
+            self._cluster = Cluster(instances, {}, self.policy, self.estimates, self._ids.__next__, turn)
+            self._refreshed_at = now
+        self._cluster.backlog_ms = await self.cell.instances.backlogs()
+        return self._cluster
+
+    def version_at_hand(self, workflow: str) -> int:
+        """The version kept here, -1 for none."""
+        known = self._workflows.get(workflow)
+        return -1 if known is None else known.version
+
+    async def workflow(self, name: str, look: Look) -> Workflow:
+        """The workflow as `look` saw it, from memory where the version is the same; its outputs are fetched once."""
+        known = self._workflows.get(name)
+        if look.nodes is None or look.head is None:
+            assert known is not None
+            return known
+        outputs = {} if known is None else known.outputs
+        definition = await self.definition(look.head.definition)
+        found = Workflow(name, look.head, definition, look.version, look.nodes, outputs)
+        fresh = {event.node for event in look.mail if isinstance(event, Completed)}
+        missing = [
+            key
+            for key, node in look.nodes.items()
+            if node.phase == "completed" and key not in outputs and key not in fresh
+        ]
+        if missing:
+            found.outputs = outputs | await self.cell.inbox.outputs(name, missing)
+        return found
+
+    def keep(self, workflow: Workflow) -> None:
+        """Remember a workflow as it is after a commit."""
+        self._workflows[workflow.id] = workflow
+        self._workflows.move_to_end(workflow.id)
+        if len(self._workflows) > WORKFLOWS_AT_HAND:
+            self._workflows.popitem(last=False)
+
+    def forget(self, workflow: str) -> None:
+        """It has ended, or what is known of it is no longer true."""
+        self._workflows.pop(workflow, None)
+
+    async def definition(self, digest: str) -> Definition:
+        """A compiled definition. Raises LookupError when the store does not have it."""
+        if digest in self._definitions:
+            self._definitions.move_to_end(digest)
+            return self._definitions[digest]
+        document = await self.cell.records.definition(digest)
+        if document is None:
+            raise LookupError(f"definition {digest} is not kept any more")
+        return self.remember(compile_definition(document))
+
+    def remember(self, definition: Definition) -> Definition:
+        """Keep a compiled definition at hand."""
+        self._definitions[definition.digest] = definition
+        if len(self._definitions) > DEFINITIONS_AT_HAND:
+            self._definitions.popitem(last=False)
+        return definition
+
+
+def request_ids() -> Iterator[str]:
+    """Ids of 24 hex digits that sort by age: ms since the epoch, a counter, this process's own mark."""
+    mark = secrets.token_hex(4)
+    count = 0
+    while True:
+        count = (count + 1) & 0xFFFFF
+        yield f"{clock.wall_ms():011x}{count:05x}{mark}"

@@ -1,0 +1,92 @@
+"""Intake: submissions become workflows, or are refused with the reason. Decides nothing about scheduling."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+
+from common import wire
+from common.errors import InvalidDocument
+from common.model import Head, Json, Slo
+from common.store.inbox import Entry
+from coordinator.desk import Desk
+from coordinator.language.compiler import compile_definition, validate_inputs
+from coordinator.language.definition import Definition
+
+BATCH = 64
+log = logging.getLogger("hexgen.intake")
+
+
+async def intake(desk: Desk) -> None:
+    """Take what is submitted; waits a few seconds for it."""
+    for entry in await desk.cell.inbox.read(desk.cell.keys.submissions, desk.name, BATCH):
+        await take(desk, entry)
+
+
+async def take(desk: Desk, entry: Entry) -> None:
+    """One submission: accepted, refused or a cancellation. Every way settles the entry."""
+    name, fields = entry
+    encoding = "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
+    try:
+        await _take(desk, name, fields)
+    except InvalidDocument as error:
+        reason = {"workflow": name, "field": error.field, "error": error.message}
+        log.info("submission %s refused: %s", name, error)
+        await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000))
+
+
+async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
+    submission, encoding, document = wire.read_submission(fields)
+    if submission.cancel is not None:
+        if not await desk.cell.inbox.cancel(submission.cancel, submission.reason):
+            raise InvalidDocument("cancel", f"no workflow {submission.cancel!r} is running")
+        await desk.cell.inbox.settle(desk.cell.keys.submissions, entry)
+        return
+    definition = await _definition(desk, submission.workflow)
+    head = Head(
+        tenant=submission.tenant,
+        name=definition.name,
+        definition=definition.digest,
+        inputs=validate_inputs(definition, submission.inputs),
+        slo=_slo(submission, int(entry.partition("-")[0]), desk.settings.default_slo_s),
+        encoding=encoding,
+        stream=submission.stream,
+    )
+    workflow = submission.id or entry
+    keep_ms = int((desk.settings.keep_failed_s + wire.LONGEST_SLO_S) * 1000)
+    answer = await desk.cell.inbox.accept(
+        workflow, entry, digest_of(document), head, wire.pack(definition.document), keep_ms
+    )
+    if answer == "other":
+        raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")
+
+
+async def _definition(desk: Desk, wanted: str | dict[str, Json] | None) -> Definition:
+    if isinstance(wanted, dict):
+        return desk.remember(compile_definition(wanted))
+    digest = await desk.cell.records.digest_of(wanted or "")
+    if digest is None:
+        known = ", ".join(await desk.cell.records.registered()) or "none"
+        raise InvalidDocument("workflow", f"no workflow is registered as {wanted!r}; registered are {known}")
+    try:
+        return await desk.definition(digest)
+    except LookupError as error:
+        raise InvalidDocument("workflow", str(error)) from None
+
+
+def _slo(submission: wire.Submission, arrival_at: int, default_s: float) -> Slo:
+    if submission.deadline_at is None:
+        return Slo(arrival_at, arrival_at + round(1000 * (submission.slo_s or default_s)))
+    longest = arrival_at + round(1000 * wire.LONGEST_SLO_S)
+    if not arrival_at < submission.deadline_at <= longest:
+        raise InvalidDocument(
+            "deadline_at",
+            f"{submission.deadline_at} must be later than {arrival_at}, in ms since the epoch, by at most a week",
+        )
+    return Slo(arrival_at, submission.deadline_at)
+
+
+def digest_of(document: Json) -> str:
+    """What makes two documents the same: the SHA-256 of their canonical JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

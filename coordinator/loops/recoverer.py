@@ -1,0 +1,48 @@
+"""Recovery: what the dead left behind. Stale entries, expired leases, silent instances, delayed nodes that are due."""
+
+import logging
+
+from common import clock
+from coordinator.desk import Desk
+from coordinator.loops.completions import handle
+from coordinator.loops.intake import take
+
+TICK_S = 0.2
+log = logging.getLogger("hexgen.recoverer")
+
+
+async def promoter(desk: Desk) -> None:
+    """Wake delayed nodes that are due."""
+    await desk.cell.queues.promote()
+    await clock.sleep(TICK_S)
+
+
+async def recoverer(desk: Desk) -> None:
+    """One look around, then a pause of a tenth of a lease, at most a second."""
+    await _stale_entries(desk)
+    await _expired_leases(desk)
+    await _silent_instances(desk)
+    await clock.sleep(min(1.0, desk.settings.lease_s / 10))
+
+
+async def _stale_entries(desk: Desk) -> None:
+    """A coordinator settles an entry in milliseconds; one that is a third of a lease old has lost its reader."""
+    keys, idle_ms = desk.cell.keys, desk.settings.lease_ms // 3
+    for entry in await desk.cell.inbox.take_over(keys.submissions, desk.name, idle_ms):
+        await take(desk, entry)
+    stale = await desk.cell.inbox.take_over(keys.completions, desk.name, idle_ms)
+    await handle(desk, [(fields[b"workflow"].decode(), entry) for entry, fields in stale])
+
+
+async def _expired_leases(desk: Desk) -> None:
+    run_id = await desk.cell.queues.run_id()
+    ended = await desk.cell.queues.reap(run_id, desk.settings.lease_ms, desk.settings.lease_losses)
+    if ended:
+        log.warning("%d leases ran out and were taken back", ended)
+
+
+async def _silent_instances(desk: Desk) -> None:
+    for instance in await desk.cell.instances.silent(desk.settings.lease_ms):
+        moved = await desk.cell.queues.evacuate(instance, "lost")
+        if moved:
+            log.warning("instance %s is silent; %d queued requests are routed anew", instance, moved)

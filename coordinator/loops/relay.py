@@ -1,0 +1,61 @@
+"""The relay: each queued tool request gets one ticket in RQ. A ticket carries no work, only the right to claim some.
+
+Whatever RQ loses or doubles is harmless: a ticket claims through the same fenced operation as any worker, a lost one is
+written again, and one that comes too late finds nothing.
+"""
+
+import asyncio
+
+from rq import Queue
+from rq.exceptions import DuplicateJobError
+from rq.serializers import JSONSerializer
+
+from common.store.client import connect_sync, translated
+from coordinator.desk import Desk
+
+TICKET_LOST_MS = 10_000
+FUNCTION = "workers.tools.rq_worker.run_ticket"
+"""The one function the tool workers run."""
+
+
+def queue_name(namespace: str) -> str:
+    """RQ's keys are shared by all that use a server, so the queue's name has the namespace in it."""
+    return f"hexgen-{namespace}-tools"
+
+
+class Relay:
+    """Writes tickets. RQ has no asynchronous face: its calls run in a thread."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        connection = connect_sync(desk.settings.redis_url)
+        name = queue_name(desk.settings.namespace)
+        self._queue = Queue(name, connection=connection, serializer=JSONSerializer)
+
+    async def __call__(self) -> None:
+        """Wait for tool requests and relay them."""
+        queues = self._desk.cell.queues
+        await queues.wait_tools()
+        while requests := await queues.to_relay(TICKET_LOST_MS):
+            await asyncio.to_thread(self._write, requests)
+
+    def _write(self, requests: list[str]) -> None:
+        with translated():
+            for request in requests:
+                self._ticket(request)
+
+    def _ticket(self, request: str) -> None:
+        """Also for one already relayed: RQ refuses a second ticket of that id while the first is there."""
+        try:
+            self._queue.enqueue_call(
+                FUNCTION,
+                args=(request,),
+                job_id=request,
+                unique=True,
+                timeout=3600,
+                ttl=3600,
+                result_ttl=0,
+                failure_ttl=60,
+            )
+        except DuplicateJobError:
+            return

@@ -1,0 +1,55 @@
+"""The coordinator process: opens the store, registers definitions, keeps its loops running until told to stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+from common.backoff import keep, patiently
+from common.settings import Settings
+from common.store.cell import Cell
+from coordinator.desk import Desk
+from coordinator.language.definition import Definition
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import intake
+from coordinator.loops.janitor import janitor
+from coordinator.loops.recoverer import promoter, recoverer
+from coordinator.loops.relay import Relay
+
+log = logging.getLogger("hexgen.coordinator")
+
+
+async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
+    """Coordinate until SIGTERM or SIGINT. Several coordinators may run on one cell."""
+    cell = Cell.open(settings.redis_url, settings.namespace)
+    desk = Desk(cell, settings)
+    try:
+        await patiently(cell.inbox.prepare, "start")
+        for definition in definitions:
+            await cell.records.register(definition.name, definition.digest, definition.document)
+        log.info("coordinator %s runs policy %s on namespace %s", desk.name, desk.policy.name, settings.namespace)
+        await _until_stopped(desk)
+    finally:
+        await cell.close()
+
+
+async def _until_stopped(desk: Desk) -> None:
+    relay = Relay(desk)
+    turns: dict[str, Callable[[], Awaitable[None]]] = {
+        "intake": lambda: intake(desk),
+        "completions": lambda: completions(desk),
+        "recoverer": lambda: recoverer(desk),
+        "promoter": lambda: promoter(desk),
+        "janitor": lambda: janitor(desk),
+        "relay": relay,
+    }
+    loops = [asyncio.create_task(keep(name, turn), name=name) for name, turn in turns.items()]
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopped, *loops):
+        task.cancel()
+    await asyncio.gather(stopped, *loops, return_exceptions=True)
+    log.info("coordinator %s stops; what it was doing is taken over", desk.name)

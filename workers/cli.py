@@ -1,0 +1,117 @@
+"""Commands of the workers' room: `worker`, `tools` and `model`."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common import logs, settings
+from common.errors import HexgenError, InvalidDocument
+from common.options import json_option, store_options
+from common.profiles import PROFILES
+from workers import service
+from workers.engines.protocol import Engine, EngineError
+from workers.tools import registry, rq_worker
+
+ENGINES = ("simulated", "vllm", "noop")
+
+
+@click.command("worker", context_settings={"ignore_unknown_options": True})
+@store_options
+@click.option(
+    "--instance", required=True, help="this instance's id, unique in the cell; it keeps its queue over restarts"
+)
+@click.option("--engine", type=click.Choice(ENGINES), default="simulated", show_default=True)
+@click.option("--profile", default="a100", show_default=True, help=f"simulated: {', '.join(sorted(PROFILES))}")
+@click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+              help="simulated: how many times faster than the real engine")  # fmt: skip
+@click.option(
+    "--responder", default="echo", show_default=True, help="simulated: who writes the answers, name or name:options"
+)
+@click.option("--model", "models", multiple=True, help="a name this instance answers to (repeatable)")
+@click.option("--label", "labels", multiple=True, help="a label that stages may require (repeatable)")
+@click.option(
+    "--grace-s", type=click.FloatRange(0), default=30.0, show_default=True, help="time to finish when told to stop"
+)
+@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
+@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+@click.argument("engine_args", nargs=-1, type=click.UNPROCESSED)
+def worker(
+    instance: str, engine: str, profile: str, time_scale: float, responder: str, models: tuple[str, ...],
+    labels: tuple[str, ...], grace_s: float, engine_args: tuple[str, ...], **flags: Any,
+) -> None:  # fmt: skip
+    """Run one instance: an engine and its queue. What follows -- goes to vLLM's engine arguments."""
+    values = settings.load(**flags)
+    logs.configure(values.log_level)
+    if engine_args and engine != "vllm":
+        raise InvalidDocument(engine_args[0], f"the {engine} engine takes no arguments after --")
+    options = service.InstanceOptions(instance, labels, grace_s)
+    try:
+        chosen = _engine(engine, profile, time_scale, responder, models, engine_args)
+        asyncio.run(service.run(values, chosen, options))
+    except EngineError as error:
+        raise HexgenError(f"engine {engine}: {error}") from None
+
+
+def _engine(
+    engine: str, profile: str, time_scale: float, responder: str, models: tuple[str, ...], engine_args: tuple[str, ...]
+) -> Engine:
+    """The engine asked for. Only the one chosen is imported: vLLM takes long."""
+    if engine == "vllm":
+        from workers.engines.vllm_engine import VllmEngine
+
+        return VllmEngine(models, list(engine_args))
+    if engine == "noop":
+        from workers.engines.noop import NoopEngine
+
+        return NoopEngine(models or ("default",))
+    if profile not in PROFILES:
+        raise InvalidDocument("--profile", f"{profile!r} is not one of {', '.join(sorted(PROFILES))}")
+    from workers.engines.responders import load_responder
+    from workers.engines.simulated import SimulatedEngine
+
+    return SimulatedEngine(
+        profile=PROFILES[profile],
+        responder=load_responder(responder),
+        models=models or ("default",),
+        time_scale=time_scale,
+    )
+
+
+@click.command("tools")
+@store_options
+@click.option("--database", "databases", multiple=True, metavar="NAME=URL",
+              help="a database that tools may use, by name (SQLAlchemy URL) [env HEXGEN_DATABASES, JSON]")  # fmt: skip
+@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
+@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+def tools(databases: tuple[str, ...], **flags: Any) -> None:
+    """Run tool stages (RQ worker)."""
+    values = settings.load(**flags)
+    logs.configure(values.log_level)
+    for given in databases:
+        name, found, url = given.partition("=")
+        if not found or not name or not url:
+            raise InvalidDocument("--database", f"{given!r} is not NAME=URL")
+        values.databases[name] = url
+    click.echo(
+        f"tools: {', '.join(registry.names())}; databases: {', '.join(sorted(values.databases)) or 'none'}", err=True
+    )
+    rq_worker.serve(values)
+
+
+@click.group("model")
+def model() -> None:
+    """Get small models for trying things out."""
+
+
+@model.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@json_option
+def smollm2(directory: Path, as_json: bool) -> None:
+    """Make SmolLM2-135M-Instruct in DIRECTORY, as vLLM wants it (about 270 MB)."""
+    from workers.models import make_smollm2
+
+    make_smollm2(directory)
+    click.echo(json.dumps({"directory": str(directory)}) if as_json else f"the model is in {directory}")

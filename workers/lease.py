@@ -1,0 +1,95 @@
+"""Keeps leases alive from a thread and connections of its own, so that a busy engine never costs a worker its leases.
+
+While the store is unreachable it goes on trying and nothing is aborted: the fence keeps a late result from counting.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from common.backoff import pause_s
+from common.errors import HexgenError, Superseded
+from common.model import Json
+from common.store.cell import Cell
+from common.store.queues import Seat
+
+log = logging.getLogger("hexgen.lease")
+
+
+class LeaseKeeper(threading.Thread):
+    """Renews what is held every third of a lease; it is the instance's heartbeat too.
+
+    on_gone(request) and on_superseded() are called in this thread: for a request whose lease is lost or whose workflow
+    has ended, and when a later incarnation has taken over. `load` is asked for before each renewal.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        seat: Seat,
+        namespace: str,
+        lease_ms: int,
+        *,
+        on_gone: Callable[[str], None],
+        on_superseded: Callable[[], None],
+        load: Callable[[], Json],
+    ) -> None:
+        super().__init__(name="lease-keeper", daemon=True)
+        self._url, self._seat, self._namespace, self._lease_ms = url, seat, namespace, lease_ms
+        self._on_gone, self._on_superseded, self._load = on_gone, on_superseded, load
+        self._held: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def hold(self, request: str, token: int) -> None:
+        """Keep this lease alive from now on."""
+        with self._lock:
+            self._held[request] = token
+
+    def drop(self, request: str) -> None:
+        """Let this lease end."""
+        with self._lock:
+            self._held.pop(request, None)
+
+    def held(self) -> dict[str, int]:
+        """What is being kept: request -> token."""
+        with self._lock:
+            return dict(self._held)
+
+    def stop(self) -> None:
+        """End the thread; returns at once."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        asyncio.run(self._keep())
+
+    async def _keep(self) -> None:
+        cell = Cell.open(self._url, self._namespace)
+        failures = 0
+        try:
+            while not await asyncio.to_thread(self._stopped.wait, self._pause_s(failures)):
+                try:
+                    await self._renew(cell)
+                    failures = 0
+                except Superseded:
+                    self._on_superseded()
+                    return
+                except HexgenError as error:
+                    failures += 1
+                    if failures == 1:
+                        log.warning("leases cannot be renewed: %s; trying again, nothing is aborted", error)
+        finally:
+            await cell.close()
+
+    def _pause_s(self, failures: int) -> float:
+        return pause_s(failures) if failures else self._lease_ms / 3000
+
+    async def _renew(self, cell: Cell) -> None:
+        held = list(self.held().items())
+        _, gone = await cell.queues.renew(self._seat, self._lease_ms, self._load(), held)
+        for request in gone:
+            with self._lock:
+                still_held = self._held.pop(request, None) is not None
+            if still_held:
+                self._on_gone(request)

@@ -1,0 +1,201 @@
+"""The main loop of an instance: claim what can start, run it, hand in what has ended. Waiting stays in the queue."""
+
+import asyncio
+import logging
+
+from common.backoff import patiently
+from common.events import Outcome
+from common.model import Claim, InstanceProfile
+from common.store.cell import Cell
+from common.store.queues import Room, Seat, call_id
+from workers.answer import answer
+from workers.engines.protocol import Engine, EngineError
+from workers.lease import LeaseKeeper
+
+KV_SHARE = 0.98
+FINISHED_AT_HAND = 10_000
+log = logging.getLogger("hexgen.worker")
+
+
+class Runner:
+    """Runs one instance's queue on one engine."""
+
+    def __init__(self, cell: Cell, engine: Engine, profile: InstanceProfile, seat: Seat, lease_ms: int) -> None:
+        self._cell = cell
+        self._engine = engine
+        self._profile = profile
+        self._seat = seat
+        self._lease_ms = lease_ms
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._ended: list[tuple[Claim, Outcome | BaseException]] = []
+        self._something_ended = asyncio.Event()
+        self._room_changed = asyncio.Event()
+        self._waiter: asyncio.Task[bool] | None = None
+        self._draining = False
+        self._leases: LeaseKeeper | None = None
+
+    def attach(self, leases: LeaseKeeper) -> None:
+        """Where to hold leases."""
+        self._leases = leases
+
+    @property
+    def held(self) -> int:
+        """Requests claimed and not yet handed in."""
+        return len(self._running) + len(self._ended)
+
+    async def claim_loop(self) -> None:
+        """Claim until draining. Raises Superseded."""
+        while not self._draining:
+            self._room_changed.clear()
+            room = self._room()
+            open_now = room.requests > 0 and room.prefill_tokens > 0
+            claims = await self._claim(room) if open_now else []
+            for claim in claims:
+                self._start(claim)
+            if not claims:
+                await self._wait(look=open_now)
+
+    async def _claim(self, room: Room) -> list[Claim]:
+        """One claim; should its reply be lost, the same call id gets the same answer."""
+        call = call_id()
+        return await patiently(lambda: self._cell.queues.claim(self._seat, call, self._lease_ms, room), "claim")
+
+    def _room(self) -> Room:
+        """What may start now: under one chunk unprefilled, and KV to spare; what waits can still be reordered."""
+        load = self._engine.load()
+        free_kv = int(KV_SHARE * self._profile.kv_tokens) - load.kv_tokens
+        requests = min(self._profile.max_batch - len(self._running), FINISHED_AT_HAND - len(self._ended))
+        # The head of the queue alone must always fit an idle engine, else it would wait for ever.
+        kv = free_kv if self._running else self._profile.kv_tokens
+        return Room(requests, self._profile.chunk_tokens - load.unprefilled_tokens, max(0, kv))
+
+    async def _wait(self, *, look: bool) -> None:
+        """Until room comes free or, if there is room already, something is pushed."""
+        waits: set[asyncio.Task[bool]] = {asyncio.create_task(_changed(self._room_changed))}
+        if look:
+            self._waiter = self._waiter or asyncio.create_task(self._woken())
+            waits.add(self._waiter)
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if self._waiter in done:
+            self._waiter = None
+        for task in waits - done:
+            if task is not self._waiter:
+                task.cancel()
+
+    async def _woken(self) -> bool:
+        # A blocking read must not be cut short: it would cost its connection. So it may outlive one turn of the loop.
+        return await patiently(lambda: self._cell.queues.wait(self._seat.instance), "wait")
+
+    def _start(self, claim: Claim) -> None:
+        assert self._leases is not None
+        self._leases.hold(claim.request, claim.token)
+        task = asyncio.create_task(self._run(claim))
+        self._running[claim.request] = task
+
+    async def _run(self, claim: Claim) -> None:
+        outcome: Outcome | BaseException
+        try:
+            outcome = await answer(
+                self._engine,
+                claim,
+                self._seat.instance,
+                self._room_changed.set,
+                lambda text: self._cell.queues.emit_tokens(claim, text),
+            )
+        except asyncio.CancelledError:
+            self._forget(claim)
+            raise
+        except EngineError as error:
+            outcome = error
+        except Exception as error:
+            log.exception("request %s: unexpected error", claim.request)
+            outcome = EngineError(f"worker error: {type(error).__name__}: {error}")
+        self._ended.append((claim, outcome))
+        self._running.pop(claim.request, None)
+        self._something_ended.set()
+        self._room_changed.set()
+
+    def _forget(self, claim: Claim) -> None:
+        assert self._leases is not None
+        self._running.pop(claim.request, None)
+        self._leases.drop(claim.request)
+        self._room_changed.set()
+
+    async def hand_in_loop(self) -> None:
+        """Hand in what has ended, all that is there in one go; while the store is away it is kept."""
+        while True:
+            await self._something_ended.wait()
+            self._something_ended.clear()
+            batch = list(self._ended)
+            if batch:
+                await self._hand_in(batch)
+                del self._ended[: len(batch)]
+                self._room_changed.set()
+
+    async def _hand_in(self, batch: list[tuple[Claim, Outcome | BaseException]]) -> None:
+        assert self._leases is not None
+        triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]
+        taken = await patiently(lambda: self._cell.queues.finish(triples), "hand in")
+        for (claim, _), counted in zip(batch, taken, strict=True):
+            self._leases.drop(claim.request)
+            if not counted:
+                log.info("request %s: its lease was lost; this result does not count", claim.request)
+
+    def gone(self, request: str) -> None:
+        """Its lease is lost or its workflow has ended: stop running it."""
+        task = self._running.get(request)
+        if task is not None:
+            log.info("request %s is no longer ours; aborting", request)
+            task.cancel()
+
+    def stop_claiming(self) -> None:
+        """Let claim_loop end, at once."""
+        self._draining = True
+        self._room_changed.set()
+
+    def close(self) -> None:
+        """Stop waiting for the queue."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    async def drain(self, grace_s: float) -> None:
+        """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back."""
+        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining"), "drain")
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=grace_s)
+        held = [(request, task) for request, task in self._running.items()]
+        tokens = dict(self._leases.held()) if self._leases else {}
+        for _, task in held:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in held), return_exceptions=True)
+        back = [(request, tokens[request]) for request, _ in held if request in tokens]
+        await patiently(lambda: self._cell.queues.release(back), "release")
+        while self._ended:
+            self._something_ended.set()
+            await asyncio.sleep(0.01)
+        # Whatever a coordinator pushed before it saw the new status.
+        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining"), "drain")
+
+
+async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None:
+    """Run until `stop`, then drain. Raises Superseded."""
+    claiming = asyncio.create_task(runner.claim_loop())
+    handing_in = asyncio.create_task(runner.hand_in_loop())
+    stopping = asyncio.create_task(_changed(stop))
+    try:
+        await asyncio.wait({claiming, handing_in, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for loop in (claiming, handing_in):
+            if loop.done():
+                await loop
+        runner.stop_claiming()
+        await claiming
+        await runner.drain(grace_s)
+    finally:
+        for task in (claiming, handing_in, stopping):
+            task.cancel()
+        await asyncio.gather(claiming, handing_in, stopping, return_exceptions=True)
+        runner.close()
+
+
+async def _changed(event: asyncio.Event) -> bool:
+    return await event.wait()

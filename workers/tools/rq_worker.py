@@ -1,0 +1,157 @@
+"""The tool worker: RQ runs one constant function, which claims the most urgent tool request and runs its tool.
+
+Nothing that comes over RQ is trusted: a job is JSON with one request id, or it is refused.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rq import Queue, Worker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from common import clock
+from common.backoff import patiently
+from common.events import Outcome
+from common.model import Claim, ToolCall
+from common.settings import Settings
+from common.store.cell import Cell
+from common.store.client import connect_sync
+from common.store.keys import TOOLS
+from common.store.queues import Room, Seat, call_id
+from workers.lease import LeaseKeeper
+from workers.tools.registry import ToolContext, ToolError, load
+
+FUNCTION = "workers.tools.rq_worker.run_ticket"
+ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
+log = logging.getLogger("hexgen.tools")
+
+
+class TicketRefused(Exception):
+    """A job that our relay did not write."""
+
+
+class ToolFailed(Exception):
+    """What is reported of a tool that failed."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class Ticket(Job):  # type: ignore[misc]
+    """A job that can only be a ticket: no other function, no callback, no web hook, whatever its record says."""
+
+    def restore(self, raw_data: Any) -> None:
+        super().restore(raw_data)
+        self._success_callback_name = self._failure_callback_name = self._stopped_callback_name = None
+        self.webhooks: list[Any] = []
+
+    def _execute(self) -> None:
+        if self.func_name != FUNCTION or self.kwargs or len(self.args) != 1:
+            raise TicketRefused(f"job {self.id} asks for {self.func_name!r}; only tickets are run")
+        run_ticket(str(self.args[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    settings: Settings
+    databases: Mapping[str, str]
+
+
+_setup: _Setup | None = None
+
+
+def serve(settings: Settings, *, burst: bool = False) -> None:
+    """Run tickets until SIGTERM; each in a process of its own, so that a tool that hangs can be ended."""
+    global _setup  # the forked job reads it
+    _setup = _Setup(settings, dict(settings.databases))
+    connection = connect_sync(settings.redis_url)
+    queue = Queue(
+        f"hexgen-{settings.namespace}-tools", connection=connection, serializer=JSONSerializer, job_class=Ticket
+    )
+    worker = Worker(
+        [queue], connection=connection, serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30,
+        log_job_description=False,
+    )  # fmt: skip
+    worker.work(burst=burst, logging_level="WARNING")
+
+
+def run_ticket(ticket: str) -> None:
+    """Claim the most urgent tool request, if any is left, and run it. The ticket's own id is a right, not an address."""
+    assert _setup is not None
+    hung = asyncio.run(_run(_setup, ticket))
+    if hung:
+        os._exit(1)  # its thread cannot be stopped; this process is the job's own
+
+
+async def _run(setup: _Setup, ticket: str) -> bool:
+    settings = setup.settings
+    seat = Seat(TOOLS, None, f"tools/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
+    cell = Cell.open(settings.redis_url, settings.namespace)
+    try:
+        call = call_id()
+        claims = await patiently(lambda: cell.queues.claim(seat, call, settings.lease_ms, ONE), f"ticket {ticket}")
+        for claim in claims:
+            return await _run_claim(setup, cell, seat, claim)
+        return False
+    finally:
+        await cell.close()
+
+
+async def _run_claim(setup: _Setup, cell: Cell, seat: Seat, claim: Claim) -> bool:
+    """Run one request under a kept lease and hand in what came of it. True when the tool did not stop in time."""
+    settings = setup.settings
+    leases = LeaseKeeper(
+        settings.redis_url, seat, settings.namespace, settings.lease_ms,
+        on_gone=lambda request: log.info("request %s is no longer ours", request),
+        on_superseded=lambda: None, load=lambda: None,
+    )  # fmt: skip
+    leases.hold(claim.request, claim.token)
+    leases.start()
+    started = clock.monotonic_s()
+    outcome: Outcome | BaseException
+    hung = False
+    try:
+        output = await asyncio.wait_for(_in_thread(setup, claim), claim.timeout_s)
+        run_ms = round(1000 * (clock.monotonic_s() - started))
+        outcome = Outcome(output, TOOLS, max(0, claim.claimed_at - claim.enqueued_at), run_ms)
+    except TimeoutError:
+        hung = True
+        outcome = ToolFailed(f"the tool ran longer than timeout_s = {claim.timeout_s:g}", retryable=True)
+    except ToolError as error:
+        outcome = ToolFailed(str(error), retryable=False)
+    except Exception as error:
+        log.exception("request %s: the tool failed", claim.request)
+        outcome = ToolFailed(f"the tool raised {type(error).__name__}: {error}", retryable=True)
+    await patiently(lambda: cell.queues.finish([(claim.request, claim.token, outcome)]), "hand in")
+    leases.stop()
+    return hung
+
+
+async def _in_thread(setup: _Setup, claim: Claim) -> Any:
+    """The tool's value, from a daemon thread: one that hangs must not hold up the end of this process."""
+    assert isinstance(claim.call, ToolCall)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error else done.set_result(value)
+
+    def work(call: ToolCall) -> None:
+        try:
+            value = load(call.tool)(call.args, ToolContext(setup.databases, claim.timeout_s))
+            loop.call_soon_threadsafe(settle, value, None)
+        except BaseException as error:
+            loop.call_soon_threadsafe(settle, None, error)
+
+    threading.Thread(target=work, args=(claim.call,), daemon=True).start()
+    return await done
