@@ -15,9 +15,7 @@ from common.store.cell import Cell
 from coordinator import service
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition, GroupBody, LlmBody, StageSpec
-from coordinator.language.document import parse_document
-
-SUFFIXES = (".yaml", ".yml", ".json")
+from coordinator.language.library import load_file, load_library
 
 
 @click.command("coordinator")
@@ -35,8 +33,8 @@ def coordinator(context: click.Context, /, folder: Path | None, **flags: Any) ->
     """Run a coordinator: it accepts submissions and dispatches requests. Several may run at once."""
     values = settings.load(**flags)
     logs.configure(values.log_level)
-    paths = [*definition_files(context.obj["workflows"])] + (definition_files(folder) if folder else [])
-    asyncio.run(service.run(values, [read_definition(path) for path in paths]))
+    library = load_library(context.obj["workflows"], *([folder] if folder else []))
+    asyncio.run(service.run(values, list(library.values())))
 
 
 @click.group("workflow")
@@ -49,7 +47,7 @@ def workflow() -> None:
 @json_option
 def check(file: Path, as_json: bool) -> None:
     """Compile FILE and name its first fault, or say what it holds."""
-    definition = read_definition(file)
+    definition = load_file(file)
     shown = {"name": definition.name, "digest": definition.digest, "stages": sorted(definition.stages)}
     click.echo(json.dumps(shown) if as_json else f"{definition.name}: {len(definition.stages)} stages, no fault")
 
@@ -60,7 +58,7 @@ def check(file: Path, as_json: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def register(file: Path, as_json: bool, **flags: Any) -> None:
     """Make FILE the current version of its name; running workflows keep the version they began with."""
-    definition = read_definition(file)
+    definition = load_file(file)
     asyncio.run(_register(settings.load(**flags), definition))
     shown = {"name": definition.name, "digest": definition.digest}
     click.echo(json.dumps(shown) if as_json else f"{definition.name} is now version {definition.digest[:12]}")
@@ -103,21 +101,6 @@ def _show_stage(spec: StageSpec, depth: int) -> None:
     click.echo("  " * depth + f"{spec.name}: {kind}" + "".join(f", {mark}" for mark in marks if mark))
     for inner in body.stages if isinstance(body, GroupBody) else ():
         _show_stage(inner, depth + 1)
-
-
-def definition_files(folder: Path) -> list[Path]:
-    """The definitions in a folder, sorted by name."""
-    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
-
-
-def read_definition(path: Path) -> Definition:
-    """A compiled definition from a file. Raises InvalidDocument naming the file and the place."""
-    try:
-        return compile_definition(parse_document(path.read_text("utf-8")))
-    except InvalidDocument as error:
-        raise InvalidDocument(f"{path.name}: {error.field}" if error.field else path.name, error.message) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidDocument(str(path), f"cannot be read: {error}") from None
 
 
 async def _register(values: settings.Settings, definition: Definition) -> None:

@@ -15,6 +15,7 @@ from common.model import Json
 from common.options import json_option, store_options
 from common.store.cell import Cell
 from coordinator.cli import coordinator, workflow
+from coordinator.language.library import load_file
 from hexgen_flow.client import ENDS
 from workers.cli import model, tools, worker
 
@@ -88,9 +89,7 @@ def _definition(name: str) -> Json:
         return name
     if not path.is_file():
         raise InvalidDocument(name, "there is no such file")
-    from coordinator.cli import read_definition
-
-    return read_definition(path).document
+    return load_file(path).document
 
 
 def _pair(pair: str) -> tuple[str, Json]:

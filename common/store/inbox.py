@@ -180,7 +180,7 @@ def _commit_call(commit: Commit) -> Call:
     if commit.end is not None:
         result = wire.dump(commit.end.result, commit.encoding)
         step |= {"result": result, "status": commit.end.status, "ttl_ms": commit.end.ttl_ms}
-    return Call("commit_step", (commit.workflow, commit.entry, commit.version, commit.handled, wire.pack(step)))
+    return Call("commit_step", (commit.workflow, commit.entry, commit.version, commit.handled, wire.pack_for_lua(step)))
 
 
 def _push(push: Push, commit: Commit) -> Json:

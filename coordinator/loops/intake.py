@@ -6,12 +6,13 @@ import logging
 from collections.abc import Mapping
 
 from common import wire
-from common.errors import InvalidDocument
+from common.errors import HexgenError, InvalidDocument
 from common.model import Head, Json, Slo
 from common.store.inbox import Entry
 from coordinator.desk import Desk
-from coordinator.language.compiler import compile_definition, validate_inputs
+from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
+from coordinator.language.inputs import validate_inputs
 
 BATCH = 64
 log = logging.getLogger("hexgen.intake")
@@ -29,10 +30,16 @@ async def take(desk: Desk, entry: Entry) -> None:
     encoding = "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
     try:
         await _take(desk, name, fields)
+        return
     except InvalidDocument as error:
-        reason = {"workflow": name, "field": error.field, "error": error.message}
         log.info("submission %s refused: %s", name, error)
-        await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000))
+        reason = {"workflow": name, "field": error.field, "error": error.message}
+    except HexgenError:
+        raise
+    except Exception as error:
+        log.exception("submission %s could not be taken", name)
+        reason = {"workflow": name, "field": "", "error": f"internal error: {type(error).__name__}: {error}"}
+    await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000))
 
 
 async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:

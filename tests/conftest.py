@@ -1,0 +1,31 @@
+"""Fixtures shared by all tests: one real server for the session, one fresh namespace per test."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A real Redis or Valkey of our own."""
+    with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server"))) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+async def cell(server: EmbeddedServer, namespace: str) -> AsyncIterator[Cell]:
+    """The store of a fresh namespace."""
+    opened = Cell.open(server.url, namespace)
+    await opened.inbox.prepare()
+    yield opened
+    await opened.close()
