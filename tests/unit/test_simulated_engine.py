@@ -1,0 +1,433 @@
+"""The simulated engine on a clock moved by hand: its times are the model's, and it gives back what it held."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from common.enginemodel import EngineModel, Sequence
+from common.model import InstanceProfile, LlmCall, Sampling, Usage
+from common.profiles import A100
+from workers.engines.noop import NoopEngine
+from workers.engines.protocol import Chunk, Engine, EngineCall, EngineError, EngineLoad
+from workers.engines.responders import Answer
+from workers.engines.simulated import SimulatedEngine
+
+IDLE = EngineLoad(running=0, unprefilled_tokens=0, kv_tokens=0)
+TEXT = "select name from driver order by points desc"
+
+
+class ManualClock:
+    """A clock that stands still until told. Every sleep ends `late_s` after its time."""
+
+    def __init__(self, late_s: float = 0.0) -> None:
+        self.now_s = 0.0
+        self.late_s = late_s
+        self.sleeps: list[float] = []
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.now_s + seconds + self.late_s, woken))
+        await woken
+
+    async def settle(self) -> None:
+        """Let everybody run until they wait for this clock, or for nothing that will come."""
+        for _ in range(12):
+            await asyncio.sleep(0)
+
+    async def run(self, until: float = math.inf) -> None:
+        """Move from sleeper to sleeper up to that time, or until nobody sleeps."""
+        while True:
+            await self.settle()
+            self._sleepers = [entry for entry in self._sleepers if not entry[1].done()]
+            due = min((at for at, _ in self._sleepers), default=math.inf)
+            if due > until or due == math.inf:
+                break
+            self.now_s = max(self.now_s, due)
+            for at, woken in self._sleepers:
+                if at <= self.now_s:
+                    woken.set_result(None)
+        self.now_s = max(self.now_s, until) if until < math.inf else self.now_s
+
+
+class Script:
+    """A responder: every request has its own prompt and output tokens, by id."""
+
+    def __init__(self, lengths: dict[str, tuple[int, int]], text: str = TEXT) -> None:
+        self.lengths = lengths
+        self.text = text
+
+    def respond(self, call: EngineCall) -> Answer:
+        prompt_tokens, output_tokens = self.lengths[call.request_id]
+        return Answer(self.text, output_tokens, prompt_tokens)
+
+
+def call(name: str, prompt: str = "x", **sampling: Any) -> EngineCall:
+    values: dict[str, Any] = {"max_tokens": 100_000, **sampling}
+    return EngineCall(name, LlmCall(prompt, None, None, Sampling(**values)), "flow/stage")
+
+
+def engine_on(
+    clock: ManualClock,
+    lengths: dict[str, tuple[int, int]],
+    *,
+    time_scale: float = 1.0,
+    profile: InstanceProfile = A100,
+    text: str = TEXT,
+    prefix_cache: bool = True,
+) -> SimulatedEngine:
+    return SimulatedEngine(
+        profile,
+        responder=Script(lengths, text),
+        models=("llama",),
+        time_scale=time_scale,
+        prefix_cache=prefix_cache,
+        now=clock.now,
+        sleep=clock.sleep,
+    )
+
+
+async def collect(engine: Engine, asked: EngineCall) -> list[Chunk]:
+    return [chunk async for chunk in engine.generate(asked)]
+
+
+def model_times(lengths: dict[str, tuple[int, int]], arrivals_s: dict[str, float] | None = None) -> dict[str, float]:
+    """When each ends by the model alone, in single steps. Who comes during an iteration starts after it."""
+    arrivals = arrivals_s or {}
+    left = sorted(lengths, key=lambda name: arrivals.get(name, 0.0))
+    model, now_s = EngineModel(A100), 0.0
+    ends: dict[str, float] = {}
+    while left or model.running or model.waiting:
+        while left and arrivals.get(left[0], 0.0) <= now_s:
+            model.add(Sequence(left[0], *lengths[left.pop(0)]))
+        duration, finished = model.step()
+        now_s += duration
+        ends |= {sequence.id: now_s for sequence in finished}
+    return ends
+
+
+LENGTHS = {"a": (306, 7), "b": (10_768, 696), "c": (6_897, 156), "d": (275, 5), "e": (1_169, 104)}
+
+
+@pytest.mark.parametrize("time_scale", [1.0, 20.0])
+async def test_each_call_ends_when_the_model_says(time_scale: float) -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, LENGTHS, time_scale=time_scale)
+    await engine.start()
+    ends: dict[str, float] = {}
+
+    async def ask(name: str) -> None:
+        await collect(engine, call(name))
+        ends[name] = clock.now_s * time_scale
+
+    async with asyncio.TaskGroup() as group:
+        for name in LENGTHS:
+            group.create_task(ask(name))
+        await clock.run()
+    assert ends == pytest.approx(model_times(LENGTHS), rel=1e-9)
+    assert engine.load() == IDLE
+    await engine.close()
+
+
+async def test_who_comes_during_a_stretch_starts_after_the_iteration() -> None:
+    clock = ManualClock()
+    arrivals = {"a": 0.0, "b": 3.21, "c": 5.017, "d": 30.003, "e": 31.0}
+    lengths = LENGTHS | {"a": (306, 400)}
+    engine = engine_on(clock, lengths, time_scale=50.0)
+    await engine.start()
+    ends: dict[str, float] = {}
+
+    async def ask(name: str) -> None:
+        await collect(engine, call(name))
+        ends[name] = clock.now_s * 50
+
+    async with asyncio.TaskGroup() as group:
+        for name, at in arrivals.items():
+            await clock.run(until=at / 50)
+            group.create_task(ask(name))
+        await clock.run()
+    assert ends == pytest.approx(model_times(lengths, arrivals), rel=1e-9)
+    await engine.close()
+
+
+async def test_late_wake_ups_do_not_add_up() -> None:
+    clock = ManualClock(late_s=0.004)
+    engine = engine_on(clock, {"a": (100, 1000)})
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a")))
+    await clock.run()
+    await asked
+    ideal_s = model_times({"a": (100, 1000)})["a"]
+    assert len(clock.sleeps) > 500
+    assert ideal_s <= clock.now_s <= ideal_s + 0.0041, "one lateness, not hundreds"
+    await engine.close()
+
+
+async def test_after_a_long_stall_it_catches_up_without_sleeping() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (100, 200)})
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a")))
+    await clock.run(until=1.0)
+    clock.now_s = 1000.0
+    before = len(clock.sleeps)
+    await clock.run()
+    await asked
+    assert clock.now_s == 1000.0
+    assert set(clock.sleeps[before:]) == {0}
+    await engine.close()
+
+
+async def test_an_idle_engine_does_not_poll() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (10, 1), "b": (10, 1)})
+    await engine.start()
+    await clock.run(until=100.0)
+    assert clock.sleeps == []
+    for name in ("a", "b"):
+        asked = asyncio.create_task(collect(engine, call(name)))
+        start_s = clock.now_s
+        await clock.run()
+        await asked
+        assert clock.now_s - start_s == pytest.approx(model_times({name: (10, 1)})[name])
+    before = len(clock.sleeps)
+    await clock.run(until=1000.0)
+    assert len(clock.sleeps) == before
+    await engine.close()
+
+
+# --- the stream
+
+
+async def test_text_is_spread_over_the_tokens_and_the_last_chunk_tells_the_usage() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (100, len(TEXT) // 2)})
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a")))
+    await clock.run()
+    chunks = await asked
+    assert "".join(chunk.text for chunk in chunks) == TEXT
+    assert [len(chunk.text) for chunk in chunks] == [2] * 22, "one iteration is longer than the stream interval"
+    assert [chunk.finish_reason for chunk in chunks] == [None] * 21 + ["stop"]
+    assert chunks[-1].usage == Usage(prompt_tokens=100, output_tokens=22, cached_tokens=0)
+    await engine.close()
+
+
+async def test_fast_iterations_share_a_chunk_and_a_slow_reader_misses_nothing() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (100, 440)}, time_scale=20.0)
+    await engine.start()
+    stream = engine.generate(call("a"))
+    first = asyncio.ensure_future(anext(stream))
+    await clock.run(until=0.01)
+    assert (await first).text == ""
+    await clock.run(until=0.4)
+    second = await anext(stream)
+    assert len(second.text) == pytest.approx(0.4 * 20 / 0.0356 / 10, abs=2)
+    rest = asyncio.ensure_future(collect_rest(stream))
+    await clock.run()
+    chunks = await rest
+    assert first.result().text + second.text + "".join(chunk.text for chunk in chunks) == TEXT
+    assert len(chunks) < 45
+    await engine.close()
+
+
+async def collect_rest(stream: AsyncIterator[Chunk]) -> list[Chunk]:
+    return [chunk async for chunk in stream]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "text", "tokens", "reason"),
+    [
+        ({"max_tokens": 11}, TEXT[:11], 11, "length"),
+        ({"max_tokens": 44}, TEXT, 44, "stop"),
+        ({"stop": ("order", " from")}, "select name", 11, "stop"),
+        ({"stop": ("absent", "")}, TEXT, 44, "stop"),
+        ({"stop": ("select",)}, "", 1, "stop"),
+        ({"stop": (" from",), "max_tokens": 6}, "select", 6, "length"),
+    ],
+)
+async def test_stop_and_max_tokens(sampling: dict[str, Any], text: str, tokens: int, reason: str) -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (10, len(TEXT))})
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a", **sampling)))
+    await clock.run()
+    chunks = await asked
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert chunks[-1].finish_reason == reason
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.output_tokens == tokens
+    await engine.close()
+
+
+async def test_output_ends_where_the_context_does() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (90, 50)}, profile=replace(A100, context_tokens=100))
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a")))
+    await clock.run()
+    last = (await asked)[-1]
+    assert (last.finish_reason, last.usage) == ("length", Usage(90, 10, 0))
+    await engine.close()
+
+
+@pytest.mark.parametrize(("prefix_cache", "cached"), [(True, 128), (False, 0)])
+async def test_a_prompt_seen_before_comes_from_the_prefix_cache(prefix_cache: bool, cached: int) -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (200, 2), "b": (200, 2), "c": (200, 2)}, prefix_cache=prefix_cache)
+    await engine.start()
+    shared = "s" * 600
+    got = []
+    for name, prompt in (("a", shared + "a" * 200), ("b", shared + "b" * 200), ("c", "c" * 800)):
+        asked = asyncio.create_task(collect(engine, call(name, prompt)))
+        await clock.run()
+        got.append(cast(Usage, (await asked)[-1].usage).cached_tokens)
+    assert got == [0, cached, 0]
+    await engine.close()
+
+
+# --- leaving early
+
+
+async def test_abort_frees_the_room_and_ends_the_stream() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, LENGTHS)
+    await engine.start()
+    asked = {name: asyncio.create_task(collect(engine, call(name))) for name in ("a", "b")}
+    await clock.run(until=0.6)
+    held = engine.load()
+    await engine.abort("b")
+    left = engine.load()
+    assert (held.running, held.kv_tokens - left.kv_tokens) == (2, 10_768)
+    assert (left.running, left.unprefilled_tokens) == (1, 0)
+    last = (await asked["b"])[-1]
+    assert (last.finish_reason, last.usage) == ("abort", Usage(10_768, 0, 0))
+    await clock.run()
+    assert (await asked["a"])[-1].finish_reason == "stop"
+    await engine.abort("unknown")
+    assert engine.load() == IDLE
+    await engine.close()
+
+
+async def test_closing_the_iterator_frees_the_room_at_once() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (100, 50), "b": (100, 50)})
+    await engine.start()
+    async with aclosing(engine.generate(call("a"))) as stream:  # type: ignore[type-var]
+        first = asyncio.ensure_future(anext(stream))
+        await clock.run(until=0.2)
+        await first
+        assert engine.load().kv_tokens >= 100
+    assert engine.load() == IDLE
+    cancelled = asyncio.create_task(collect(engine, call("b")))
+    await clock.settle()
+    assert engine.load().running == 1
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert engine.load() == IDLE
+    await engine.close()
+
+
+async def test_close_ends_streams_as_aborted() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (100, 50)})
+    await engine.start()
+    asked = asyncio.create_task(collect(engine, call("a")))
+    await clock.run(until=0.5)
+    await engine.close()
+    assert (await asked)[-1].finish_reason == "abort"
+    with pytest.raises(EngineError, match="not running"):
+        await engine.health()
+
+
+# --- refusals
+
+
+async def test_what_it_cannot_serve_is_refused_in_a_sentence() -> None:
+    clock = ManualClock()
+    engine = engine_on(clock, {"a": (32_768, 1), "b": (10, 5)})
+    with pytest.raises(EngineError, match="not running"):
+        await collect(engine, call("b"))
+    await engine.start()
+    await engine.health()
+    with pytest.raises(EngineError, match="the prompt has 32768 tokens; this engine takes 32767 at most") as refused:
+        await collect(engine, call("a"))
+    assert not refused.value.retryable
+    asked = EngineCall("b", LlmCall("x", None, "gpt", Sampling()), "flow/stage")
+    with pytest.raises(EngineError, match="model 'gpt' is not served here; served are llama"):
+        await collect(engine, asked)
+    running = asyncio.create_task(collect(engine, call("b")))
+    await clock.settle()
+    with pytest.raises(EngineError, match="request b is already running"):
+        await collect(engine, call("b"))
+    await clock.run()
+    assert (await running)[-1].finish_reason == "stop"
+    await engine.close()
+
+
+@pytest.mark.parametrize("time_scale", [0.0, -1.0, math.inf, math.nan])
+def test_a_time_scale_that_is_none_is_refused(time_scale: float) -> None:
+    with pytest.raises(EngineError, match="time_scale"):
+        engine_on(ManualClock(), {}, time_scale=time_scale)
+
+
+async def test_a_broken_clock_fails_the_streams_and_the_health() -> None:
+    async def broken(seconds: float) -> None:
+        raise OSError(f"cannot wait {seconds > 0}")
+
+    engine = SimulatedEngine(A100, responder=Script({"a": (10, 5)}), models=("llama",), sleep=broken)
+    await engine.start()
+    with pytest.raises(EngineError, match="the simulated engine failed: OSError: cannot wait True"):
+        await collect(engine, call("a"))
+    with pytest.raises(EngineError, match="cannot wait"):
+        await engine.health()
+    await engine.close()
+
+
+# --- what it tells of itself
+
+
+async def test_the_profile_told_is_as_fast_as_it_looks_from_outside() -> None:
+    engine = engine_on(ManualClock(), {}, time_scale=20.0)
+    info = await engine.start()
+    assert info.models == ("llama",)
+    assert info.profile.weights_s == pytest.approx(A100.weights_s / 20)
+    told, real = EngineModel(info.profile), EngineModel(A100)
+    for model in (told, real):
+        model.add(Sequence("a", 3000, 200))
+    while (duration := real.begin()) < math.inf:
+        assert told.begin() == pytest.approx(duration / 20)
+        assert len(told.end()) == len(real.end())
+    await engine.close()
+
+
+async def test_it_runs_on_the_real_clock() -> None:
+    engine = SimulatedEngine(A100, responder=Script(LENGTHS), models=("llama",), time_scale=5000.0)
+    await engine.start()
+    answers = await asyncio.gather(*(collect(engine, call(name)) for name in LENGTHS))
+    assert all("".join(chunk.text for chunk in chunks) == TEXT for chunks in answers)
+    await engine.close()
+
+
+async def test_the_noop_engine_answers_at_once() -> None:
+    engine: Engine = NoopEngine(("default",))
+    info = await engine.start()
+    chunks = await collect(engine, call("a", "p" * 2000))
+    assert chunks == [Chunk("ok", "stop", Usage(500, 1, 0))]
+    assert (engine.load(), info.models) == (IDLE, ("default",))
+    await engine.health()
+    await engine.abort("a")
+    await engine.close()
