@@ -4,15 +4,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from common.enginemodel import EngineModel, Sequence
 from common.model import InstanceProfile, LlmCall, Sampling, Usage
 from common.profiles import A100
-from workers.engines.noop import NoopEngine
 from workers.engines.protocol import Chunk, Engine, EngineCall, EngineError, EngineLoad
 from workers.engines.responders import Answer
 from workers.engines.simulated import SimulatedEngine
@@ -208,23 +206,6 @@ async def test_an_idle_engine_does_not_poll() -> None:
     await engine.close()
 
 
-# --- the stream
-
-
-async def test_text_is_spread_over_the_tokens_and_the_last_chunk_tells_the_usage() -> None:
-    clock = ManualClock()
-    engine = engine_on(clock, {"a": (100, len(TEXT) // 2)})
-    await engine.start()
-    asked = asyncio.create_task(collect(engine, call("a")))
-    await clock.run()
-    chunks = await asked
-    assert "".join(chunk.text for chunk in chunks) == TEXT
-    assert [len(chunk.text) for chunk in chunks] == [2] * 22, "one iteration is longer than the stream interval"
-    assert [chunk.finish_reason for chunk in chunks] == [None] * 21 + ["stop"]
-    assert chunks[-1].usage == Usage(prompt_tokens=100, output_tokens=22, cached_tokens=0)
-    await engine.close()
-
-
 async def test_fast_iterations_share_a_chunk_and_a_slow_reader_misses_nothing() -> None:
     clock = ManualClock()
     engine = engine_on(clock, {"a": (100, 440)}, time_scale=20.0)
@@ -246,57 +227,6 @@ async def test_fast_iterations_share_a_chunk_and_a_slow_reader_misses_nothing() 
 
 async def collect_rest(stream: AsyncIterator[Chunk]) -> list[Chunk]:
     return [chunk async for chunk in stream]
-
-
-@pytest.mark.parametrize(
-    ("sampling", "text", "tokens", "reason"),
-    [
-        ({"max_tokens": 11}, TEXT[:11], 11, "length"),
-        ({"max_tokens": 44}, TEXT, 44, "stop"),
-        ({"stop": ("order", " from")}, "select name", 11, "stop"),
-        ({"stop": ("absent", "")}, TEXT, 44, "stop"),
-        ({"stop": ("select",)}, "", 1, "stop"),
-        ({"stop": (" from",), "max_tokens": 6}, "select", 6, "length"),
-    ],
-)
-async def test_stop_and_max_tokens(sampling: dict[str, Any], text: str, tokens: int, reason: str) -> None:
-    clock = ManualClock()
-    engine = engine_on(clock, {"a": (10, len(TEXT))})
-    await engine.start()
-    asked = asyncio.create_task(collect(engine, call("a", **sampling)))
-    await clock.run()
-    chunks = await asked
-    assert "".join(chunk.text for chunk in chunks) == text
-    assert chunks[-1].finish_reason == reason
-    assert chunks[-1].usage is not None
-    assert chunks[-1].usage.output_tokens == tokens
-    await engine.close()
-
-
-async def test_output_ends_where_the_context_does() -> None:
-    clock = ManualClock()
-    engine = engine_on(clock, {"a": (90, 50)}, profile=replace(A100, context_tokens=100))
-    await engine.start()
-    asked = asyncio.create_task(collect(engine, call("a")))
-    await clock.run()
-    last = (await asked)[-1]
-    assert (last.finish_reason, last.usage) == ("length", Usage(90, 10, 0))
-    await engine.close()
-
-
-@pytest.mark.parametrize(("prefix_cache", "cached"), [(True, 128), (False, 0)])
-async def test_a_prompt_seen_before_comes_from_the_prefix_cache(prefix_cache: bool, cached: int) -> None:
-    clock = ManualClock()
-    engine = engine_on(clock, {"a": (200, 2), "b": (200, 2), "c": (200, 2)}, prefix_cache=prefix_cache)
-    await engine.start()
-    shared = "s" * 600
-    got = []
-    for name, prompt in (("a", shared + "a" * 200), ("b", shared + "b" * 200), ("c", "c" * 800)):
-        asked = asyncio.create_task(collect(engine, call(name, prompt)))
-        await clock.run()
-        got.append(cast(Usage, (await asked)[-1].usage).cached_tokens)
-    assert got == [0, cached, 0]
-    await engine.close()
 
 
 # --- leaving early
@@ -351,83 +281,3 @@ async def test_close_ends_streams_as_aborted() -> None:
     assert (await asked)[-1].finish_reason == "abort"
     with pytest.raises(EngineError, match="not running"):
         await engine.health()
-
-
-# --- refusals
-
-
-async def test_what_it_cannot_serve_is_refused_in_a_sentence() -> None:
-    clock = ManualClock()
-    engine = engine_on(clock, {"a": (32_768, 1), "b": (10, 5)})
-    with pytest.raises(EngineError, match="not running"):
-        await collect(engine, call("b"))
-    await engine.start()
-    await engine.health()
-    with pytest.raises(EngineError, match="the prompt has 32768 tokens; this engine takes 32767 at most") as refused:
-        await collect(engine, call("a"))
-    assert not refused.value.retryable
-    asked = EngineCall("b", LlmCall("x", None, "gpt", Sampling()), "flow/stage")
-    with pytest.raises(EngineError, match="model 'gpt' is not served here; served are llama"):
-        await collect(engine, asked)
-    running = asyncio.create_task(collect(engine, call("b")))
-    await clock.settle()
-    with pytest.raises(EngineError, match="request b is already running"):
-        await collect(engine, call("b"))
-    await clock.run()
-    assert (await running)[-1].finish_reason == "stop"
-    await engine.close()
-
-
-@pytest.mark.parametrize("time_scale", [0.0, -1.0, math.inf, math.nan])
-def test_a_time_scale_that_is_none_is_refused(time_scale: float) -> None:
-    with pytest.raises(EngineError, match="time_scale"):
-        engine_on(ManualClock(), {}, time_scale=time_scale)
-
-
-async def test_a_broken_clock_fails_the_streams_and_the_health() -> None:
-    async def broken(seconds: float) -> None:
-        raise OSError(f"cannot wait {seconds > 0}")
-
-    engine = SimulatedEngine(A100, responder=Script({"a": (10, 5)}), models=("llama",), sleep=broken)
-    await engine.start()
-    with pytest.raises(EngineError, match="the simulated engine failed: OSError: cannot wait True"):
-        await collect(engine, call("a"))
-    with pytest.raises(EngineError, match="cannot wait"):
-        await engine.health()
-    await engine.close()
-
-
-# --- what it tells of itself
-
-
-async def test_the_profile_told_is_as_fast_as_it_looks_from_outside() -> None:
-    engine = engine_on(ManualClock(), {}, time_scale=20.0)
-    info = await engine.start()
-    assert info.models == ("llama",)
-    assert info.profile.weights_s == pytest.approx(A100.weights_s / 20)
-    told, real = EngineModel(info.profile), EngineModel(A100)
-    for model in (told, real):
-        model.add(Sequence("a", 3000, 200))
-    while (duration := real.begin()) < math.inf:
-        assert told.begin() == pytest.approx(duration / 20)
-        assert len(told.end()) == len(real.end())
-    await engine.close()
-
-
-async def test_it_runs_on_the_real_clock() -> None:
-    engine = SimulatedEngine(A100, responder=Script(LENGTHS), models=("llama",), time_scale=5000.0)
-    await engine.start()
-    answers = await asyncio.gather(*(collect(engine, call(name)) for name in LENGTHS))
-    assert all("".join(chunk.text for chunk in chunks) == TEXT for chunks in answers)
-    await engine.close()
-
-
-async def test_the_noop_engine_answers_at_once() -> None:
-    engine: Engine = NoopEngine(("default",))
-    info = await engine.start()
-    chunks = await collect(engine, call("a", "p" * 2000))
-    assert chunks == [Chunk("ok", "stop", Usage(500, 1, 0))]
-    assert (engine.load(), info.models) == (IDLE, ("default",))
-    await engine.health()
-    await engine.abort("a")
-    await engine.close()
