@@ -133,6 +133,16 @@ def test_overflow_takes_back_the_youngest_and_computes_it_again() -> None:
     assert is_empty(model)
 
 
+def test_overflow_takes_back_a_sequence_that_still_prefills() -> None:
+    model = EngineModel(replace(PROFILE, kv_tokens=1000, chunk_tokens=8))
+    model.add(old := Sequence("old", 96, 400))
+    model.add(young := Sequence("young", 856, 2))
+    assert run(model) == ["old", "young"]
+    assert (old.preemptions, young.preemptions) == (0, 1)
+    assert model.prefilled_tokens == 96 + 48 * 8 + 856, "48 tokens of old filled the room beside 96 + 856"
+    assert is_empty(model)
+
+
 @pytest.mark.parametrize(
     ("sequence", "message"),
     [
