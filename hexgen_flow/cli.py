@@ -15,6 +15,7 @@ from common.model import Json
 from common.options import json_option, store_options
 from common.store.cell import Cell
 from coordinator.cli import coordinator, workflow
+from common.policy.registry import names
 from coordinator.language.library import load_file
 from hexgen_flow.client import ENDS
 from workers.cli import model, tools, worker
@@ -219,6 +220,34 @@ def instances(as_json: bool, **flags: Any) -> None:
         table.add_row(one["instance"], one["status"], one["profile"], ", ".join(one["models"]), ", ".join(one["labels"]),
                       str(one["queued"]), f"{one['backlog_s']:.1f}", running)  # fmt: skip
     Console().print(table)
+
+
+@cli.command("demo")
+@json_option
+@click.option("--engine", type=click.Choice(["simulated", "vllm"]), default="simulated", show_default=True)
+@click.option("--workflows", type=click.IntRange(1, 10_000), default=None, help="how many [default 40, vllm 4]")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), default=None, help="arrivals per second [default 1, vllm 0.1]"
+)
+@click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+              help="simulated: how many times faster than the real engines")  # fmt: skip
+@click.option("--slo-s", type=float, default=None, help="each workflow's SLO in seconds [default 15, vllm 600]")
+@click.option("--policy", type=click.Choice(names()), default="hexgen", show_default=True)
+@click.option(
+    "--error-rate", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="simulated: wrong candidates"
+)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), help="your BIRD folder")
+@click.option("--model-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".cache/models/smollm2-135m"),
+              show_default=True, help="vllm: the model's folder")  # fmt: skip
+@click.option(
+    "--keep", type=click.Path(file_okay=False, path_type=Path), help="keep databases, logs and state in this folder"
+)
+def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
+    """Run text2sql workflows over unequal instances on this machine, every part a process of its own."""
+    from hexgen_flow.demo_screen import show
+
+    show(options, keep, as_json)
 
 
 for command in (coordinator, worker, tools, workflow, model):

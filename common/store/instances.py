@@ -55,6 +55,12 @@ class Instances:
             found = await self._client.hgetall(self._keys.backlog)
         return {name.decode(): int(value) for name, value in found.items()}
 
+    async def served(self) -> dict[str, int]:
+        """Requests completed by each instance, and by the tools, since the namespace began."""
+        with translated():
+            found = await self._client.hgetall(self._keys.served)
+        return {name.decode(): int(value) for name, value in found.items()}
+
     async def silent(self, longer_than_ms: int) -> list[str]:
         """Instances not heard of for that long by Redis's clock."""
         with translated():

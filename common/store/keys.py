@@ -23,6 +23,7 @@ class Keys:
         self.delayed = self.prefix + "delayed"
         self.instances = self.prefix + "instances"
         self.backlog = self.prefix + "backlog"
+        self.served = self.prefix + "served"
         self.live = self.prefix + "live"
         self.ended = self.prefix + "ended"
         self.dead = self.prefix + "dead"

@@ -53,6 +53,20 @@ class Records:
             if not reply:
                 yield after, "", None
 
+    async def look(self, after: Mapping[str, str], block_s: float) -> list[tuple[str, str, str, Json]]:
+        """New events of several workflows, as (workflow, id, type, data); `after` has the last id seen of each."""
+        if not after:
+            return []
+        streams = {self._keys.events(workflow): entry for workflow, entry in after.items()}
+        names = {self._keys.events(workflow).encode(): workflow for workflow in after}
+        with translated():
+            reply = await self._blocking.xread(streams, block=int(block_s * 1000), count=100)
+        return [
+            (names[stream], entry.decode(), fields[b"type"].decode(), _event_data(fields))
+            for stream, entries in reply or []
+            for entry, fields in entries
+        ]
+
     async def live(self, most: int) -> list[str]:
         """Ids of running workflows, oldest first."""
         with translated():

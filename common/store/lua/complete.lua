@@ -6,10 +6,11 @@
 --@include post
 --@include queue
 local record = p .. 'request:' .. ARGV[1]
-local token, workflow, node = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node'))
+local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
 redis.call('DEL', record)
 redis.call('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3])
+redis.call('HINCRBY', p .. 'served', instance, 1)
 post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node)
 return 1

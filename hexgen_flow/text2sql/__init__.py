@@ -1,0 +1,1 @@
+"""The Text-to-SQL application: data set, accuracy and the simulated engine's answers."""
