@@ -64,7 +64,7 @@ def test_text_that_is_not_utf8_and_json_functions_work(context: ToolContext) -> 
     [
         ("SELECT nope FROM items", "no such column: nope"),
         ("SELECT * FROM nowhere", "no such table: nowhere"),
-        ("SELECT id FROM items WHERE SUM(id) > 1", "misuse of aggregate: SUM()"),
+        ("SELECT nope(id) FROM items", "no such function: nope"),
     ],
 )
 def test_a_database_error_is_an_answer_in_its_own_words(context: ToolContext, sql: str, error: str) -> None:
@@ -90,7 +90,7 @@ def test_the_size_of_all_values_is_capped(context: ToolContext) -> None:
     numbers = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 100)"
     answer = ask(context, f"{numbers} SELECT printf('%.*c', 100000, 'x') FROM r")
     assert answer["truncated"] is True
-    assert answer["row_count"] == (1 << 20) // 100_000
+    assert answer["row_count"] == (1 << 18) // 100_000
     assert ask(context, "SELECT zeroblob(1000000000)")["error"] == "string or blob too big"
 
 

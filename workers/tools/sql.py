@@ -31,17 +31,22 @@ def describe(args: Mapping[str, Json], context: ToolContext) -> Json:
     Args: database; question (text); keywords (list of text); samples (values a column, 3); max_tables (10).
     """
     _only(args, "database", "question", "keywords", "samples", "max_tables")
-    url = resolve(_text(args, "database"), context.databases)
+    name = _text(args, "database")
+    url = resolve(name, context.databases)
     question, keywords = _text(args, "question", ""), _texts(args, "keywords")
     samples, most = _count(args, "samples", 3, 50), _count(args, "max_tables", 10, 1000)
-    deadline = monotonic_s() + _SHARE_OF_TIME * context.timeout_s / 2
-    with connect(url, _SHARE_OF_TIME * context.timeout_s) as connection:
+    seconds = _SHARE_OF_TIME * context.timeout_s
+    half_time_at = monotonic_s() + seconds / 2
+    with connect(url, seconds) as connection:
         try:
             tables = read_schema(connection, samples)
         except DBAPIError as error:
-            raise ToolError(f"the schema of {_text(args, 'database')!r} cannot be read: {error.orig}") from None
+            raise ToolError(f"the schema of {name!r} cannot be read: {error.orig}") from None
+        # Late, tables may be missing because they were cut off: no answer is better than half a schema.
+        if monotonic_s() >= half_time_at + seconds / 2:
+            raise ToolError(f"the schema of {name!r} cannot be read within {seconds:g} s")
         searched = keywords or sorted(words(question))
-        matches = _search(connection, tables, searched, samples, deadline)
+        matches = _search(connection, tables, searched, samples, half_time_at)
     scores = relevance(tables, words(" ".join([question, *keywords])), matches)
     chosen = choose(tables, scores.tables, most)
     return {"schema": write(chosen, scores, matches), "tables": [table.name for table in chosen]}
@@ -142,6 +147,6 @@ def _scores(args: Mapping[str, Json], length: int) -> list[float]:
         return [0.0] * length
     if not isinstance(value, list) or len(value) != length:
         raise ToolError(f"scores must be a list of {length} numbers, one for each result")
-    if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
-        raise ToolError("scores must be numbers")
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) and abs(each) < 1e9 for each in value):
+        raise ToolError("scores must be numbers below 1e9")
     return [float(each) for each in value]

@@ -46,7 +46,7 @@ class Limits:
 
     seconds: float
     rows: int
-    characters: int = 1 << 20
+    characters: int = 1 << 18
 
 
 def resolve(name: str, databases: Mapping[str, str]) -> URL:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Inspector, String, column, inspect, select, table, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 _SAMPLED_ROWS = 1000
@@ -52,11 +53,24 @@ class Table:
 
 
 def read_schema(connection: Connection, samples: int) -> tuple[Table, ...]:
-    """All tables and views of the default schema, each column with up to `samples` values."""
+    """The tables and views of the default schema, each column with up to `samples` values.
+
+    What cannot be read (no right to it, a view of something gone) is left out; nothing readable: raises DBAPIError.
+    """
     inspector = inspect(connection)
     comments = _comments(connection)
-    names = [*inspector.get_table_names(), *inspector.get_view_names()]
-    return tuple(_read_table(connection, inspector, name, comments, samples) for name in names)
+    names = [*sorted(inspector.get_table_names()), *sorted(inspector.get_view_names())]
+    tables: list[Table] = []
+    failure: DBAPIError | None = None
+    for name in names:
+        try:
+            with connection.begin_nested():
+                tables.append(_read_table(connection, inspector, name, comments, samples))
+        except DBAPIError as error:
+            failure = error
+    if failure is not None and not tables:
+        raise failure
+    return tuple(tables)
 
 
 def matching_values(
