@@ -166,6 +166,23 @@ class TestExpression:
         assert value("stage", stage=MappingProxyType({"output": 1})) == {"output": 1}
         assert value("stage.output", stage=MappingProxyType({"output": 1})) == 1
 
+    def test_an_object_shows_its_public_attributes_but_is_no_value(self):
+        class Stage:
+            status = "completed"
+
+            def __init__(self, output):
+                self._output = output
+
+            @property
+            def output(self):
+                return self._output
+
+        stage = Stage({"a": [1]})
+        assert value("stage.output", stage=stage) is stage.output
+        assert value("stage['output'].a[0]", stage=stage) == 1
+        assert failure(compile_expression, "stage", stage=stage) == "at: a Stage is not a value"
+        assert failure(compile_expression, "stage._output", stage=stage).startswith("at: access to attribute '_output'")
+
     def test_undefined_is_an_error(self):
         assert failure(compile_expression, "run.output.nope").startswith("at: there is no key 'nope'")
         assert failure(compile_expression, "nobody") == "at: 'nobody' is undefined"
