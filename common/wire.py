@@ -60,7 +60,7 @@ def pack(value: Any) -> bytes:
 
 
 def pack_for_lua(value: Any) -> bytes:
-    """A value for `cmsgpack` in a script, which knows only the older of the two formats (text and bytes are one there)."""
+    """A value for `cmsgpack` in a script, which knows only the older format (text and bytes are one there)."""
     return msgpack.packb(value, use_bin_type=False)  # type: ignore[no-any-return]
 
 

@@ -141,7 +141,7 @@ class _Walk:
         try:
             again = spec.repeat is not None and self._scope.condition(at)
         except TemplateError as error:
-            self._fail(at.key, f"while: {error}")
+            self._fail(at.key, str(error))
             return
         if spec.repeat is not None:
             self.out.choices.append(("while", spec, again))
@@ -237,6 +237,9 @@ class _Walk:
         assert self._cluster is not None
         left_ms = self.out.workflow.head.slo.deadline_at - self._now
         slack = Slack(left_ms / 1000, Remaining(self._definition, self._nodes, self._cluster).workflow_s())
+        if sum(1 for node in self._nodes.values() if node.request) + len(self._ready) > MAX_REQUESTS:
+            self._fail(self._ready[0].key, f"the workflow has more than {MAX_REQUESTS} requests")
+            return
         for at in self._ready:
             node = self._node(at.key)
             request = node.request or self._cluster.new_id()

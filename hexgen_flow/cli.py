@@ -13,13 +13,14 @@ from common import settings
 from common.errors import HexgenError, InvalidDocument
 from common.model import Json
 from common.options import json_option, store_options
+from common.policy.registry import names
 from common.store.cell import Cell
 from coordinator.cli import coordinator, workflow
-from common.policy.registry import names
 from coordinator.language.library import load_file
 from hexgen_flow.client import ENDS
 from workers.cli import model, tools, worker
 
+MODEL = Path(".cache/models/smollm2-135m")
 WORKFLOWS = Path(__file__).parent / "workflows"
 
 
@@ -36,7 +37,7 @@ class Root(click.Group):
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("hexgen-flow"), prog_name="hexgen-flow")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def main(context: click.Context) -> None:
     """Schedule multi-stage LLM workflows with deadlines on unequal GPUs."""
     context.obj = {"workflows": WORKFLOWS}
 
@@ -54,7 +55,7 @@ def _on_cell(flags: dict[str, Any], work: Callable[[Cell], Awaitable[Any]]) -> A
     return asyncio.run(run())
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 @click.argument("name", metavar="WORKFLOW")
@@ -121,7 +122,7 @@ def _print_end(workflow: str, kind: str | None, data: Any, as_json: bool) -> Non
         raise HexgenError(f"workflow {workflow} {kind}: {f'{where}: ' if where else ''}{data.get('error')}")
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 @click.argument("workflow", metavar="[WORKFLOW]", required=False)
@@ -158,7 +159,7 @@ async def _status(cell: Cell, workflow: str | None) -> dict[str, Json]:
     return {"workflow": workflow, "name": head.name, "tenant": head.tenant, "status": state, **times, "stages": stages}
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 @click.argument("workflow")
@@ -170,7 +171,7 @@ def result(workflow: str, as_json: bool, **flags: Any) -> None:
     _print_end(workflow, found["status"], {key: value for key, value in found.items() if key != "status"}, as_json)
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 @click.argument("workflow")
@@ -190,7 +191,7 @@ def events(workflow: str, as_json: bool, **flags: Any) -> None:
     _on_cell(flags, follow)
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 @click.argument("workflow")
@@ -202,7 +203,7 @@ def cancel(workflow: str, reason: str, as_json: bool, **flags: Any) -> None:
     click.echo(json.dumps({"workflow": workflow}) if as_json else f"{workflow} is being cancelled")
 
 
-@cli.command()
+@main.command()
 @store_options
 @json_option
 def instances(as_json: bool, **flags: Any) -> None:
@@ -217,12 +218,13 @@ def instances(as_json: bool, **flags: Any) -> None:
     table = Table("instance", "status", "profile", "models", "labels", "queued", "backlog s", "running")
     for one in found:
         running = str(one["load"]["running"]) if one["load"] else "-"
-        table.add_row(one["instance"], one["status"], one["profile"], ", ".join(one["models"]), ", ".join(one["labels"]),
-                      str(one["queued"]), f"{one['backlog_s']:.1f}", running)  # fmt: skip
+        serves = (", ".join(one["models"]), ", ".join(one["labels"]))
+        held = (str(one["queued"]), f"{one['backlog_s']:.1f}", running)
+        table.add_row(one["instance"], one["status"], one["profile"], *serves, *held)
     Console().print(table)
 
 
-@cli.command("demo")
+@main.command("demo")
 @json_option
 @click.option("--engine", type=click.Choice(["simulated", "vllm"]), default="simulated", show_default=True)
 @click.option("--workflows", type=click.IntRange(1, 10_000), default=None, help="how many [default 40, vllm 4]")
@@ -238,8 +240,8 @@ def instances(as_json: bool, **flags: Any) -> None:
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), help="your BIRD folder")
-@click.option("--model-dir", type=click.Path(file_okay=False, path_type=Path), default=Path(".cache/models/smollm2-135m"),
-              show_default=True, help="vllm: the model's folder")  # fmt: skip
+@click.option("--model-dir", type=click.Path(file_okay=False, path_type=Path), default=MODEL, show_default=True,
+              help="vllm: the model's folder")  # fmt: skip
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), help="keep databases, logs and state in this folder"
 )
@@ -251,4 +253,4 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model):
-    cli.add_command(command)
+    main.add_command(command)

@@ -26,7 +26,7 @@ VLLM_COUNT = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run. rate in workflows/s of this machine's time; error_rate is the simulated answers' share of mistakes."""
+    """What to run. rate in workflows/s of this machine's time; error_rate: share of mistakes in simulated answers."""
 
     engine: str = "simulated"
     workflows: int = 40
@@ -84,7 +84,7 @@ def start(plan: Plan, processes: Processes) -> list[str]:
 
 
 def _start_simulated(plan: Plan, processes: Processes) -> list[str]:
-    names = []
+    names: list[str] = []
     responder = f"text2sql:error_rate={plan.error_rate},seed={plan.seed}" + (f",data={plan.data}" if plan.data else "")
     for profile in SIMULATED:
         name = f"{profile}-{sum(other.startswith(f'{profile}-') for other in names)}"

@@ -1,4 +1,4 @@
-"""Our own commands as child processes of this one: started, watched and stopped together. Knows nothing of workflows."""
+"""Our own commands as child processes of this one: started, watched, stopped. Knows nothing of workflows."""
 
 import os
 import signal

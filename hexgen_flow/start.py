@@ -1,4 +1,4 @@
-"""Where the commands begin: make sure that our rooms are the ones that get imported, then hand over to the command line."""
+"""Where the commands begin: make sure that the rooms imported are ours, then hand over to the command line."""
 
 import importlib.util
 import sys
@@ -12,9 +12,9 @@ def main() -> None:
     fault = shadowed()
     if fault is not None:
         sys.exit(f"Error: {fault}")
-    from hexgen_flow.cli import cli
+    from hexgen_flow.cli import main as command_line
 
-    cli(prog_name="hexgen-flow")
+    command_line(prog_name="hexgen-flow")
 
 
 def shadowed() -> str | None:

@@ -4,11 +4,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
-
 from common import clock
 from common.events import Outcome
+from common.jsonschema_check import misfit
 from common.model import Claim, Json, LlmCall, Usage
 from workers.engines.protocol import Engine, EngineCall, EngineError
 
@@ -76,12 +74,12 @@ def parsed(text: str, schema: dict[str, Json] | None) -> Json:
         return text
     try:
         value = json.loads(text)
-        validator = validator_for(schema)
-        validator(schema).validate(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineError(f"the output is not JSON: {error}") from None
-    except ValidationError as error:
-        raise EngineError(f"the output does not fit json_schema at {error.json_path}: {error.message}") from None
-    except SchemaError as error:
-        raise EngineError(f"json_schema is not a JSON Schema: {error.message}", retryable=False) from None
+    try:
+        wrong = misfit(value, schema)
+    except ValueError as error:
+        raise EngineError(str(error), retryable=False) from None
+    if wrong is not None:
+        raise EngineError(f"the output does not fit json_schema at {wrong}")
     return value

@@ -52,6 +52,7 @@ class Runner:
             claims = await self._claim(room) if open_now else []
             for claim in claims:
                 self._start(claim)
+            await asyncio.sleep(0)  # the engine takes a call when its task first runs; only then does its load tell
             if not claims:
                 await self._wait(look=open_now)
 

@@ -4,6 +4,7 @@ import math
 from types import MappingProxyType
 from typing import TypeVar
 
+from common.jsonschema_check import schema_fault
 from common.model import Json
 from coordinator.language.definition import (
     Definition,
@@ -139,6 +140,9 @@ class _Compiler:
         return self._llm(shape, place, scope)
 
     def _llm(self, shape: LlmShape, place: str, scope: Scope) -> LlmBody:
+        fault = schema_fault(shape.json_schema) if shape.json_schema is not None else None
+        if fault is not None:
+            raise DefinitionError(dotted(place, "json_schema"), f"is no JSON Schema: {fault}")
         prompt = None
         if shape.prompt is not None:
             prompt = self._text(shape.prompt, dotted(place, "prompt"), scope)

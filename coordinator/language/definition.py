@@ -53,7 +53,7 @@ class ToolBody:
 
 @dataclass(frozen=True, slots=True)
 class GroupBody:
-    """Stages with a scope of their own, in definition order (needs always come before their users), and the group's output."""
+    """Stages with a scope of their own, each after those it needs, and the group's output."""
 
     stages: tuple["StageSpec", ...]
     output: Template | None
@@ -96,7 +96,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A whole workflow. `digest` is the hex SHA-256 of the canonical JSON of `document`, which compiles to this again."""
+    """A whole workflow. `digest`: hex SHA-256 of the canonical JSON of `document`, which compiles to this again."""
 
     name: str
     digest: str

@@ -3,18 +3,19 @@
 import difflib
 from collections.abc import Iterable
 
+from common.errors import InvalidDocument
+
 _LONGEST_PATH = 300
 _LONGEST_MESSAGE = 600
 _LONGEST_KEY = 64
 
 
-class LanguageError(Exception):
+class LanguageError(InvalidDocument):
     """A fault at `path` (dotted, for example `stages.mend.stages.rewrite.prompt`); str() is "path: message"."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = clipped(path, _LONGEST_PATH)
-        self.message = clipped(message, _LONGEST_MESSAGE)
-        super().__init__(f"{self.path}: {self.message}")
+        super().__init__(self.path, clipped(message, _LONGEST_MESSAGE))
 
 
 class DefinitionError(LanguageError):

@@ -31,7 +31,8 @@ def push(request: str, node: str, instance: str = "a", **changes: Any) -> Push:
     call = LlmCall(f"prompt of {node}", None, None, Sampling())
     fields: dict[str, Any] = {
         "request": request, "node": node, "instance": instance, "offset_ms": 0, "load_ms": 100, "budget_ms": 500,
-        "deadline_at": 61_000, "prompt_tokens": 10, "call": call, "stage": f"chain/{node}", "timeout_s": 5.0, "stream": False,
+        "deadline_at": 61_000, "prompt_tokens": 10, "call": call, "stage": f"chain/{node}", "timeout_s": 5.0,
+        "stream": False,
     }  # fmt: skip
     return Push(**(fields | changes))
 
@@ -67,7 +68,8 @@ async def test_accept_makes_a_workflow_once(cell: Cell) -> None:
     look = (await cell.inbox.begin([("w1", -1)], 10))[0]
     assert look.version == 0
     assert look.mail == [Submitted()]
-    assert look.head is not None and look.head.inputs == {"x": 1}
+    assert look.head
+    assert look.head.inputs == {"x": 1}
     assert await cell.client.zcard(cell.keys.live) == 1
     assert await cell.client.xlen(cell.keys.completions) == 1
     assert await cell.client.xlen(cell.keys.events("w1")) == 1
@@ -96,7 +98,7 @@ async def test_begin_step_leaves_out_what_the_caller_has(cell: Cell) -> None:
     await commit(cell, 0, 1, nodes={"s": Node("running")})
     fresh, held, none = await cell.inbox.begin([("w1", -1), ("w1", 1), ("w9", -1)], 10)
     assert fresh.nodes == {"s": Node("running")}
-    assert held.version == 1 and held.nodes is None
+    assert (held.version, held.nodes) == (1, None)
     assert none.version == -1
 
 

@@ -17,7 +17,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a started engine serves: names it answers to, its speed and room, features such as `json_schema` and `chat`."""
+    """What a started engine serves: the names it answers to, its speed and room, features (`json_schema` ...)."""
 
     models: tuple[str, ...]
     profile: InstanceProfile
@@ -26,7 +26,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One request for an engine. `stage` ("workflow/stage") lets a simulated engine answer in kind; `priority`: smaller runs first."""
+    """One request. `stage` ("workflow/stage") lets a simulated engine answer in kind; the smallest `priority` is first."""
 
     request_id: str
     call: LlmCall
@@ -36,7 +36,7 @@ class EngineCall:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a stream. The last one has `finish_reason` ("stop", "length" or "abort") and `usage` (totals of the call)."""
+    """A piece of a stream. The last has `finish_reason` ("stop", "length" or "abort") and `usage` (the call's totals)."""
 
     text: str
     finish_reason: str | None = None
@@ -53,7 +53,7 @@ class EngineLoad:
 
 
 class Engine(Protocol):
-    """An engine. `generate` may be cancelled by closing the iterator or by `abort`; both free its room in the engine."""
+    """An engine. `generate` may be cut short by closing the iterator or by `abort`; both free its room."""
 
     async def start(self) -> EngineInfo:
         """Load the model. Raises EngineError with a plain sentence."""

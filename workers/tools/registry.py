@@ -1,12 +1,15 @@
 """Which tools exist: the entry-point group `hexgen_flow.tools` (name -> function). No queue here."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 
 from common.model import Json
 
 GROUP = "hexgen_flow.tools"
+log = logging.getLogger("hexgen.tools")
 
 
 class ToolError(Exception):
@@ -30,9 +33,19 @@ def names() -> list[str]:
     return sorted(point.name for point in entry_points(group=GROUP))
 
 
+@cache
 def load(name: str) -> Tool:
     """The tool of that name. Raises ToolError when none is registered."""
     for point in entry_points(group=GROUP, name=name):
         tool: Tool = point.load()
         return tool
     raise ToolError(f"no tool is named {name!r}; registered are {', '.join(names()) or 'none'}")
+
+
+def preload() -> None:
+    """Import every tool now, so that processes forked later need not; one that cannot be imported is logged."""
+    for name in names():
+        try:
+            load(name)
+        except Exception:
+            log.exception("tool %s cannot be imported", name)

@@ -27,7 +27,7 @@ from common.store.client import connect_sync
 from common.store.keys import TOOLS
 from common.store.queues import Room, Seat, call_id
 from workers.lease import LeaseKeeper
-from workers.tools.registry import ToolContext, ToolError, load
+from workers.tools.registry import ToolContext, ToolError, load, preload
 
 FUNCTION = "workers.tools.rq_worker.run_ticket"
 ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
@@ -73,6 +73,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
     """Run tickets until SIGTERM; each in a process of its own, so that a tool that hangs can be ended."""
     global _setup  # the forked job reads it
     _setup = _Setup(settings, dict(settings.databases))
+    preload()
     connection = connect_sync(settings.redis_url)
     queue = Queue(
         f"hexgen-{settings.namespace}-tools", connection=connection, serializer=JSONSerializer, job_class=Ticket
@@ -85,7 +86,7 @@ def serve(settings: Settings, *, burst: bool = False) -> None:
 
 
 def run_ticket(ticket: str) -> None:
-    """Claim the most urgent tool request, if any is left, and run it. The ticket's own id is a right, not an address."""
+    """Claim the most urgent tool request, if any is left, and run it. A ticket is a right, not an address."""
     assert _setup is not None
     hung = asyncio.run(_run(_setup, ticket))
     if hung:
