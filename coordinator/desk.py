@@ -49,6 +49,10 @@ class Desk:
         self._cluster.backlog_ms = await self.cell.instances.backlogs()
         return self._cluster
 
+    def refresh(self) -> None:
+        """Read the instances anew before the next step."""
+        self._refreshed_at = float("-inf")
+
     def version_at_hand(self, workflow: str) -> int:
         """The version kept here, -1 for none."""
         known = self._workflows.get(workflow)

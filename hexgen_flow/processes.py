@@ -54,9 +54,10 @@ class Processes:
                 tail = (self._logs / f"{name}.log").read_text("utf-8", "replace").strip().splitlines()[-5:]
                 raise HexgenError(f"{name} ended with code {child.returncode}: " + " / ".join(tail))
 
-    def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to one child."""
-        self._children[name].send_signal(number)
+    def stop_one(self, name: str, timeout_s: float = STOP_S) -> int:
+        """SIGTERM to one child; its exit code when it has ended."""
+        self._children[name].terminate()
+        return self.ended(name, timeout_s)
 
     def ended(self, name: str, timeout_s: float) -> int:
         """Wait for one child to end and forget it; its exit code."""

@@ -18,7 +18,7 @@ from workers.tools import registry, rq_worker
 ENGINES = ("simulated", "vllm", "noop")
 
 
-@click.command("worker", context_settings={"ignore_unknown_options": True})
+@click.command("worker")
 @store_options
 @click.option(
     "--instance", required=True, help="this instance's id, unique in the cell; it keeps its queue over restarts"

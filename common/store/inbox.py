@@ -145,10 +145,13 @@ class Inbox:
             found = await self._client.hmget(self._keys.outputs(workflow), list(nodes))
         return {node: wire.unpack_outcome(data) for node, data in zip(nodes, found, strict=True) if data}
 
-    async def commit(self, commits: Sequence[Commit]) -> list[int]:
-        """For each: 1 done, 0 the workflow had moved on (nothing was written), -1 it is no longer running."""
+    async def commit(self, commits: Sequence[Commit]) -> list[tuple[int, int]]:
+        """For each (1 done, 0 the workflow had moved on and nothing was written, -1 it is no longer running; bounced).
+
+        bounced counts pushes to instances that were not ready any more: the caller's view of the cluster is old.
+        """
         replies = await self._scripts.run_many([_commit_call(commit) for commit in commits])
-        return [reply[0] for reply in replies]
+        return [(reply[0], reply[1]) for reply in replies]
 
 
 def _look(reply: list) -> Look:  # type: ignore[type-arg]

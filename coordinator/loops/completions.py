@@ -41,7 +41,9 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
         steps.append((call, await _step(desk, call[0], look, cluster), look))
     answers = await desk.cell.inbox.commit([_commit(desk, *step) for step in steps])
     again = []
-    for (call, step, look), answer in zip(steps, answers, strict=True):
+    for (call, step, look), (answer, bounced) in zip(steps, answers, strict=True):
+        if bounced:
+            desk.refresh()
         if answer == 1 and step is not None:
             _done(desk, step, look, cluster)
         else:

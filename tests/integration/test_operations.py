@@ -41,7 +41,7 @@ async def commit(
     cell: Cell, version: int, handled: int = 0, entry: str = "", workflow: str = "w1", **parts: Any
 ) -> int:
     made = Commit(workflow, entry, version, handled, "json", **parts)
-    return (await cell.inbox.commit([made]))[0]
+    return (await cell.inbox.commit([made]))[0][0]
 
 
 async def mail(cell: Cell, workflow: str = "w1") -> list[Any]:
@@ -130,6 +130,23 @@ async def test_commit_step_calls_again_for_mail_that_came_meanwhile(cell: Cell) 
     assert [fields[b"workflow"] for _, fields in again] == [b"w1"]
     assert await mail(cell) == [CancelAsked("enough")]
     assert await cell.client.xlen(cell.keys.completions) == 1
+
+
+@pytest.mark.parametrize("status", ["draining", "lost", "gone"])
+async def test_commit_step_bounces_what_goes_to_an_instance_no_longer_ready(cell: Cell, status: str) -> None:
+    await join(cell)
+    await accept(cell)
+    if status == "gone":
+        await cell.instances.remove("a")
+    else:
+        await cell.queues.evacuate("a", status)
+    nodes = {"s": Node("running", request="r1", phase="queued")}
+    made = Commit("w1", "", 0, 1, "json", nodes=nodes, pushes=[push("r1", "s"), push("r2", "t", "tools")])
+    assert await cell.inbox.commit([made]) == [(1, 1)]
+    assert await queued(cell) == []
+    assert await queued(cell, "tools") == ["r2"]
+    assert await mail(cell) == [Evacuated("r1", "s")]
+    assert (await cell.instances.backlogs()).get("a", 0) == 0
 
 
 async def test_commit_step_delays_and_drops(cell: Cell) -> None:

@@ -17,7 +17,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a started engine serves: the names it answers to, its speed and room, features (`json_schema` ...)."""
+    """What a started engine serves: names it answers to, its speed and room, features (`json_schema` ...)."""
 
     models: tuple[str, ...]
     profile: InstanceProfile
@@ -26,7 +26,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One request. `stage` ("workflow/stage") lets a simulated engine answer in kind; the smallest `priority` is first."""
+    """One request. `stage` ("workflow/stage") lets a simulated engine answer in kind; small priorities go first."""
 
     request_id: str
     call: LlmCall
@@ -36,7 +36,7 @@ class EngineCall:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a stream. The last has `finish_reason` ("stop", "length" or "abort") and `usage` (the call's totals)."""
+    """A piece of a stream. The last has a `finish_reason` ("stop", "length", "abort") and `usage` (totals)."""
 
     text: str
     finish_reason: str | None = None

@@ -4,19 +4,22 @@
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}}, ...},
 --   delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, events = {type, field, data, ...}, keep_events,
 --   result (nil while running), status, ttl_ms, trace}
--- returns {1, now} done; {0, now} the state has moved on (nothing written); {-1, now} no such running workflow (entry settled)
+-- returns {1, bounced} done; {0, 0} the state has moved on (nothing written); {-1, 0} no such running workflow (entry settled)
+--   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
 --@include base
+--@include post
 --@include queue
 local key = p .. 'workflow:' .. ARGV[1]
 local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
 local running = status == 'running'
-if running and version ~= ARGV[3] then return {0, now} end
+if running and version ~= ARGV[3] then return {0, 0} end
 local function settle()
   if ARGV[2] == '' then return end
   redis.call('XACK', p .. 'completions', 'coordinators', ARGV[2])
   redis.call('XDEL', p .. 'completions', ARGV[2])
 end
-if not running then settle() return {-1, now} end
+if not running then settle() return {-1, 0} end
+local bounced = 0
 local step = cmsgpack.unpack(ARGV[5])
 redis.call('HINCRBY', key, 'version', 1)
 for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
@@ -27,7 +30,13 @@ for _, push in ipairs(step.pushes) do
   redis.call('HSETNX', record, 'enqueued_at', now)
   redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'offset_ms', offset_ms, 'load_ms', load_ms)
   redis.call('HSET', record, unpack(fields))
-  enqueue(id, instance, redis.call('HGET', record, 'enqueued_at'), offset_ms, load_ms)
+  if is_ready(instance) then
+    enqueue(id, instance, redis.call('HGET', record, 'enqueued_at'), offset_ms, load_ms)
+  else
+    bounced = bounced + 1
+    redis.call('HDEL', record, 'instance')
+    post(ARGV[1], 'evacuated ' .. id .. ' ' .. node)
+  end
 end
 for _, delay in ipairs(step.delays) do
   redis.call('ZADD', p .. 'delayed', now + delay[2], ARGV[1] .. ' ' .. delay[1])
@@ -50,4 +59,4 @@ elseif redis.call('EXISTS', key .. ':mailbox') == 1 then
 else
   redis.call('HDEL', key, 'rung')
 end
-return {1, now}
+return {1, bounced}

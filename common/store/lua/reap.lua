@@ -17,12 +17,11 @@ for _, id in ipairs(ids) do
     unpack(redis.call('HMGET', record, 'workflow', 'node', 'instance', 'claimant', 'enqueued_at', 'offset_ms'))
   if workflow then
     local losses = redis.call('HINCRBY', record, 'losses', 1)
-    local home = redis.call('HGET', p .. 'instance:' .. instance, 'status')
     if losses >= tonumber(ARGV[3]) then
       detach(id)
       redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[5], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
       post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
-    elseif home == 'ready' or instance == 'tools' then
+    elseif is_ready(instance) then
       enqueue(id, instance, enqueued_at, offset_ms, 0)
     else
       detach(id)

@@ -1,3 +1,8 @@
+-- is_ready: whether requests may be pushed to this instance. The tools keep no registration.
+local function is_ready(instance)
+  return instance == 'tools' or redis.call('HGET', p .. 'instance:' .. instance, 'status') == 'ready'
+end
+
 -- enqueue: a request into its instance's queue, its load onto the backlog, and the sleeping worker woken.
 -- The score is `enqueued_at + offset_ms`: fixed while it waits, so the order never has to be computed again.
 local function enqueue(id, instance, enqueued_at, offset_ms, load_ms)

@@ -1,0 +1,74 @@
+"""A small deployment of real processes for acceptance tests. Not a test itself."""
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common.store.embedded import EmbeddedServer
+from hexgen_flow.client import Client, Event
+from hexgen_flow.processes import Processes
+
+LEASE_S = "2"
+
+
+class Deployment:
+    """Coordinators, workers and tools on one namespace, each a process."""
+
+    def __init__(self, server: EmbeddedServer, namespace: str, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        settings = {"HEXGEN_REDIS_URL": server.url, "HEXGEN_NAMESPACE": namespace, "HEXGEN_LEASE_S": LEASE_S}
+        self.processes = Processes(folder / "logs", settings | environment)
+        self.client = Client(server.url, namespace)
+        self.pids: dict[str, int] = {}
+
+    def __enter__(self) -> "Deployment":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.processes.stop()
+        self.client.close()
+
+    def coordinator(self, name: str = "coordinator", *options: str) -> None:
+        self.pids[name] = self.processes.start(name, ["coordinator", *options])
+
+    def define(self, *documents: Mapping[str, Any]) -> None:
+        """Start a coordinator that registers these definitions."""
+        folder = self.folder / "workflows"
+        folder.mkdir(parents=True, exist_ok=True)
+        for document in documents:
+            (folder / f"{document['name']}.json").write_text(json.dumps(document))
+        self.coordinator("coordinator", "--workflows", str(folder))
+
+    def worker(self, name: str, *options: str) -> None:
+        self.pids[name] = self.processes.start(name, ["worker", "--instance", name, *options])
+
+    def tools(self, name: str = "tools", *options: str) -> None:
+        self.pids[name] = self.processes.start(name, ["tools", *options])
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        os.kill(self.pids[name], signal.SIGKILL)
+        self.processes.ended(name, 10)
+
+    def events(self, workflow: str, timeout_s: float = 60) -> list[Event]:
+        return list(self.client.events(workflow, timeout_s=timeout_s))
+
+    def until(self, workflow: str, kind: str, timeout_s: float = 30, **data: Any) -> Event:
+        """The first event of that type with these data."""
+        for event in self.client.events(workflow, timeout_s=timeout_s):
+            if event.type == kind and data.items() <= event.data.items():
+                return event
+        raise AssertionError(f"workflow {workflow} ended without {kind} {data}")
+
+
+def chain(length: int, **stage: Any) -> dict[str, Any]:
+    """A workflow of so many llm stages, each after the one before."""
+    stages: dict[str, Any] = {}
+    for number in range(length):
+        stages[f"s{number}"] = {"prompt": "{{ inputs.text }}", **stage}
+        if number:
+            stages[f"s{number}"]["needs"] = [f"s{number - 1}"]
+    return {"name": f"chain{length}", "inputs": {"text": {"type": "string"}}, "stages": stages}

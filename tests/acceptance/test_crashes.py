@@ -1,0 +1,76 @@
+"""Real processes, really killed: every workflow still ends, once."""
+
+from collections import Counter
+from pathlib import Path
+
+from deployment import Deployment, chain
+
+from common.store.embedded import EmbeddedServer
+from hexgen_flow.client import Event
+
+SIMULATED = ("--engine", "simulated", "--time-scale", "20", "--responder", "echo:40", "--profile")
+
+
+def check_once(events: list[Event], stages: int) -> None:
+    """Each stage started and completed once, in order, and the workflow completed once."""
+    counts = Counter((event.type, event.data.get("stage")) for event in events)
+    assert counts["completed", None] == 1
+    for number in range(stages):
+        assert counts["stage_started", f"s{number}"] == 1
+        assert counts["stage_completed", f"s{number}"] == 1
+
+
+def test_a_killed_worker_and_a_killed_coordinator(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(6))
+        cell.worker("fast", *SIMULATED, "a100")
+        cell.worker("doomed", *SIMULATED, "a100")
+        workflows = [cell.client.submit(chain(6), {"text": f"question {n}"}, slo_s=60) for n in range(16)]
+        cell.until(workflows[0], "stage_completed", stage="s0")
+        cell.kill("doomed")  # 16 workflows share two instances: it holds leases, and is not started again
+        cell.until(workflows[-1], "stage_completed", stage="s0")
+        cell.kill("coordinator")
+        cell.coordinator("successor")
+        for workflow in workflows:
+            check_once(cell.events(workflow), 6)
+
+
+def test_one_of_two_coordinators_is_killed(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(8))
+        cell.coordinator("second")
+        cell.worker("only", *SIMULATED, "a100")
+        workflows = [cell.client.submit("chain8" if n else chain(8), {"text": f"{n}"}) for n in range(10)]
+        cell.until(workflows[0], "stage_completed", stage="s1")
+        cell.kill("second")
+        for workflow in workflows:
+            check_once(cell.events(workflow), 8)
+
+
+def test_an_urgent_request_overtakes_twenty_queued_ones(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(1))
+        cell.worker("only", *SIMULATED, "a100")
+        text = (
+            "word " * 6000
+        )  # 7,500 tokens, 2.4 s of prefill: they queue, since one chunk at a time may be unprefilled
+        patient = [cell.client.submit("chain1", {"text": f"{n} {text}"}, slo_s=3600) for n in range(20)]
+        cell.until(patient[0], "stage_started")
+        urgent = cell.client.submit("chain1", {"text": f"urgent {text}"}, slo_s=3)
+        ends = {workflow: cell.events(workflow)[-1] for workflow in [*patient, urgent]}
+        order = sorted(ends, key=lambda workflow: [int(part) for part in ends[workflow].id.split("-")])
+        assert all(event.type == "completed" for event in ends.values())
+        assert order.index(urgent) <= 3
+
+
+def test_a_draining_worker_hands_its_queue_over(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(2))
+        cell.worker("leaving", *SIMULATED, "a100", "--grace-s", "0")
+        text = "word " * 6000
+        workflows = [cell.client.submit("chain2", {"text": f"{n} {text}"}) for n in range(6)]
+        cell.until(workflows[0], "stage_started")
+        cell.worker("staying", *SIMULATED, "a100")
+        cell.processes.stop_one("leaving")
+        for workflow in workflows:
+            check_once(cell.events(workflow), 2)
