@@ -1,57 +1,19 @@
 """Bytes <-> records: the only module that knows how anything is written in Redis. No Redis commands here.
 
-What comes from outside (submissions) is checked by pydantic; what our own processes tell each other is packed tightly.
+What comes from outside is read with suspicion; what our own processes tell each other is packed tightly.
 """
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from common.errors import InvalidDocument
 from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
 from common.model import Claim, Head, InstanceProfile, Json, LlmCall, Node, Push, Sampling, Slo, ToolCall, Usage
 
-MAX_DOCUMENT_BYTES = 1 << 20
 MAX_DEPTH = 32
-LONGEST_SLO_S = 7 * 24 * 3600.0
-
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")]
-
-
-class Submission(BaseModel):
-    """A workflow to run, or (`cancel`) one to end. See docs/protocol.md."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    v: Literal[1] = 1
-    id: Identifier | None = None
-    tenant: Identifier = "default"
-    workflow: str | dict[str, Any] | None = None
-    inputs: dict[str, Any] = Field(default_factory=dict)
-    slo_s: float | None = None
-    deadline_at: int | None = None
-    stream: bool = False
-    cancel: Identifier | None = None
-    reason: Annotated[str, StringConstraints(max_length=500)] = "cancelled by request"
-
-    @field_validator("slo_s")
-    @classmethod
-    def _slo_is_a_time(cls, value: float | None) -> float | None:
-        if value is not None and not (math.isfinite(value) and 0 < value <= LONGEST_SLO_S):
-            raise ValueError(f"must be a number of seconds above 0 and at most {LONGEST_SLO_S:.0f}")
-        return value
-
-    @model_validator(mode="after")
-    def _one_thing_is_asked(self) -> "Submission":
-        if (self.workflow is None) == (self.cancel is None):
-            raise ValueError("give exactly one of workflow (a name or a definition) and cancel (a workflow id)")
-        if self.slo_s is not None and self.deadline_at is not None:
-            raise ValueError("give slo_s or deadline_at, not both")
-        return self
 
 
 def pack(value: Any) -> bytes:
@@ -77,70 +39,52 @@ def dump(value: Json, encoding: str) -> bytes:
 
 
 def load(data: bytes, encoding: str) -> Json:
-    """The value of `dump`; also reads what strangers wrote. Raises InvalidDocument."""
+    """The value of `dump`; also reads what strangers wrote (see `check_json`). Raises InvalidDocument."""
     try:
-        if encoding == "msgpack":
-            return msgpack.unpackb(data)
-        return json.loads(data, parse_constant=_no_constant)
-    except InvalidDocument:
-        raise
+        return msgpack.unpackb(data) if encoding == "msgpack" else json.loads(data)
     except (ValueError, RecursionError, msgpack.exceptions.UnpackException) as error:
         reason = str(error) or type(error).__name__
         raise InvalidDocument("", f"the document is not {encoding}: {reason}") from None
 
 
-def _no_constant(name: str) -> None:
-    raise InvalidDocument("", f"the document is not json: {name} is not a number")
+def check_json(value: Any, path: str = "", depth: int = MAX_DEPTH) -> None:
+    """Refuse what JSON cannot carry, or we not: deep nesting, bytes, NaN, keys that are no text, half characters.
 
-
-def read_submission(fields: Mapping[bytes, bytes]) -> tuple[Submission, str, Json]:
-    """A stream entry as (submission, encoding, the document as sent). Raises InvalidDocument naming the field."""
-    encodings = [name for name in ("json", "msgpack") if name.encode() in fields]
-    if len(encodings) != 1:
-        raise InvalidDocument("", "an entry has exactly one field, json or msgpack, holding the document")
-    data = fields[encodings[0].encode()]
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise InvalidDocument("", f"the document has {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are taken")
-    document = load(data, encodings[0])
-    if not isinstance(document, dict):
-        raise InvalidDocument("", f"the document must be a mapping, not {type(document).__name__}")
-    _check_tree(document, "", MAX_DEPTH)
-    try:
-        return Submission.model_validate(document), encodings[0], document
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("dict[", "constrained-")))
-        raise InvalidDocument(path, first["msg"].removeprefix("Value error, ")) from None
-
-
-def _check_tree(value: Json, path: str, depth: int) -> None:
-    """Refuse what JSON cannot carry (msgpack can): deep nesting, bytes, NaN, keys that are no text, lone surrogates."""
-    if depth == 0:
+    Raises InvalidDocument naming the place.
+    """
+    if isinstance(value, dict | list) and depth == 0:
         raise InvalidDocument(path, f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise InvalidDocument(path, f"has the key {key!r}; keys must be text")
-            _check_tree(key, path, depth)
-            _check_tree(inner, f"{path}.{key}" if path else key, depth - 1)
+            check_json(key, path, depth)
+            check_json(inner, f"{path}.{key}" if path else key, depth - 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_tree(inner, f"{path}[{index}]", depth - 1)
+            check_json(inner, f"{path}.{index}" if path else str(index), depth - 1)
     elif (fault := _leaf_fault(value)) is not None:
         raise InvalidDocument(path, fault)
 
 
-def _leaf_fault(value: Json) -> str | None:
+def _leaf_fault(value: Any) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        half = not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value)
-        return "holds half a surrogate pair, which is no text" if half else None
+        return None if value.isascii() or _is_text(value) else "holds half a surrogate pair, which is no text"
     if isinstance(value, int):
         return None if -(1 << 63) <= value < 1 << 64 else "is an integer beyond 64 bits"
     if isinstance(value, float):
         return None if math.isfinite(value) else f"is {value}, not a number"
     return f"is of type {type(value).__name__}, which JSON cannot carry"
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def pack_head(head: Head) -> bytes:
@@ -208,7 +152,7 @@ def unpack_outcome(data: bytes) -> Outcome:
 
 def pack_failure(error: str, retryable: bool) -> bytes:
     """Why an attempt failed, bounded to 2,000 characters."""
-    return pack((error[:2000], retryable))
+    return pack((error[:2000].encode("utf-8", "replace").decode(), retryable))
 
 
 def read_message(message: bytes, output: bytes | None) -> Event:

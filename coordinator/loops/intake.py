@@ -9,12 +9,17 @@ from common import wire
 from common.errors import HexgenError, InvalidDocument
 from common.model import Head, Json, Slo
 from common.store.inbox import Entry
+from common.submission import LONGEST_SLO_S, Submission, read_submission
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
+from coordinator.language.document import PLACE
+from coordinator.language.errors import DefinitionError, clipped, nearest, shown
 from coordinator.language.inputs import validate_inputs
 
 BATCH = 64
+LONGEST_FIELD = 300
+LONGEST_MESSAGE = 1000
 log = logging.getLogger("hexgen.intake")
 
 
@@ -32,8 +37,9 @@ async def take(desk: Desk, entry: Entry) -> None:
         await _take(desk, name, fields)
         return
     except InvalidDocument as error:
-        log.info("submission %s refused: %s", name, error)
-        reason = {"workflow": name, "field": error.field, "error": error.message}
+        field, message = clipped(error.field, LONGEST_FIELD), clipped(error.message, LONGEST_MESSAGE)
+        log.info("submission %s refused: %s: %s", name, field, message)
+        reason = {"workflow": name, "field": field, "error": message}
     except HexgenError:
         raise
     except Exception as error:
@@ -43,7 +49,7 @@ async def take(desk: Desk, entry: Entry) -> None:
 
 
 async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
-    submission, encoding, document = wire.read_submission(fields)
+    submission, encoding, document = read_submission(fields)
     if submission.cancel is not None:
         if not await desk.cell.inbox.cancel(submission.cancel, submission.reason):
             raise InvalidDocument("cancel", f"no workflow {submission.cancel!r} is running")
@@ -60,7 +66,7 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         stream=submission.stream,
     )
     workflow = submission.id or entry
-    keep_ms = int((desk.settings.keep_failed_s + wire.LONGEST_SLO_S) * 1000)
+    keep_ms = int((desk.settings.keep_failed_s + LONGEST_SLO_S) * 1000)
     answer = await desk.cell.inbox.accept(
         workflow, entry, digest_of(document), head, wire.pack(definition.document), keep_ms
     )
@@ -70,21 +76,29 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
 
 async def _definition(desk: Desk, wanted: str | dict[str, Json] | None) -> Definition:
     if isinstance(wanted, dict):
-        return desk.remember(compile_definition(wanted))
+        return desk.remember(_compiled(wanted))
     digest = await desk.cell.records.digest_of(wanted or "")
     if digest is None:
-        known = ", ".join(await desk.cell.records.registered()) or "none"
-        raise InvalidDocument("workflow", f"no workflow is registered as {wanted!r}; registered are {known}")
+        known = nearest(wanted, await desk.cell.records.registered())
+        raise InvalidDocument("workflow", f"no workflow is registered as {shown(wanted)}; {known}")
     try:
         return await desk.definition(digest)
     except LookupError as error:
         raise InvalidDocument("workflow", str(error)) from None
 
 
-def _slo(submission: wire.Submission, arrival_at: int, default_s: float) -> Slo:
+def _compiled(document: dict[str, Json]) -> Definition:
+    try:
+        return compile_definition(document)
+    except DefinitionError as error:
+        field = "workflow" if error.field == PLACE else f"workflow.{error.field}"
+        raise InvalidDocument(field, error.message) from None
+
+
+def _slo(submission: Submission, arrival_at: int, default_s: float) -> Slo:
     if submission.deadline_at is None:
         return Slo(arrival_at, arrival_at + round(1000 * (submission.slo_s or default_s)))
-    longest = arrival_at + round(1000 * wire.LONGEST_SLO_S)
+    longest = arrival_at + round(1000 * LONGEST_SLO_S)
     if not arrival_at < submission.deadline_at <= longest:
         raise InvalidDocument(
             "deadline_at",
