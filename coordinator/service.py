@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from common.backoff import keep, patiently
 from common.settings import Settings
 from common.store.cell import Cell
+from common.tasks import end
 from coordinator.desk import Desk
 from coordinator.language.definition import Definition
 from coordinator.loops.completions import completions
@@ -49,7 +50,5 @@ async def _until_stopped(desk: Desk) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
-    for task in (stopped, *loops):
-        task.cancel()
-    await asyncio.gather(stopped, *loops, return_exceptions=True)
+    await end(stopped, *loops)
     log.info("coordinator %s stops; what it was doing is taken over", desk.name)

@@ -8,6 +8,7 @@ from common.events import Outcome
 from common.model import Claim, InstanceProfile
 from common.store.cell import Cell
 from common.store.queues import Room, Seat, call_id
+from common.tasks import end
 from workers.answer import answer
 from workers.engines.protocol import Engine, EngineError
 from workers.lease import LeaseKeeper
@@ -154,10 +155,10 @@ class Runner:
         self._draining = True
         self._room_changed.set()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop waiting for the queue."""
         if self._waiter is not None:
-            self._waiter.cancel()
+            await end(self._waiter)
 
     async def drain(self, grace_s: float) -> None:
         """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back."""
@@ -166,9 +167,7 @@ class Runner:
             await asyncio.wait(list(self._running.values()), timeout=grace_s)
         held = [(request, task) for request, task in self._running.items()]
         tokens = dict(self._leases.held()) if self._leases else {}
-        for _, task in held:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in held), return_exceptions=True)
+        await end(*(task for _, task in held))
         back = [(request, tokens[request]) for request, _ in held if request in tokens]
         await patiently(lambda: self._cell.queues.release(back), "release")
         while self._ended:
@@ -192,10 +191,8 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         await claiming
         await runner.drain(grace_s)
     finally:
-        for task in (claiming, handing_in, stopping):
-            task.cancel()
-        await asyncio.gather(claiming, handing_in, stopping, return_exceptions=True)
-        runner.close()
+        await end(claiming, handing_in, stopping)
+        await runner.close()
 
 
 async def _changed(event: asyncio.Event) -> bool:

@@ -127,7 +127,7 @@ class Queues:
         return int(await self._scripts.run("promote", most))
 
     async def to_relay(self, lost_after_ms: int, most: int = 100) -> list[str]:
-        """Tool requests that need a ticket in RQ now."""
+        """Names of tickets that RQ needs now, one for each attempt of a tool request."""
         return [request.decode() for request in await self._scripts.run("relay", lost_after_ms, most)]
 
     async def wait_tools(self) -> bool:

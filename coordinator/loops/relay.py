@@ -36,21 +36,21 @@ class Relay:
         """Wait for tool requests and relay them."""
         queues = self._desk.cell.queues
         await queues.wait_tools()
-        while requests := await queues.to_relay(TICKET_LOST_MS):
-            await asyncio.to_thread(self._write, requests)
+        while tickets := await queues.to_relay(TICKET_LOST_MS):
+            await asyncio.to_thread(self._write, tickets)
 
-    def _write(self, requests: list[str]) -> None:
+    def _write(self, tickets: list[str]) -> None:
         with translated():
-            for request in requests:
-                self._ticket(request)
+            for ticket in tickets:
+                self._enqueue(ticket)
 
-    def _ticket(self, request: str) -> None:
-        """Also for one already relayed: RQ refuses a second ticket of that id while the first is there."""
+    def _enqueue(self, ticket: str) -> None:
+        """Also one that was relayed before: RQ refuses a second ticket of that id while the first is there."""
         try:
             self._queue.enqueue_call(
                 FUNCTION,
-                args=(request,),
-                job_id=request,
+                args=(ticket,),
+                job_id=ticket,
                 unique=True,
                 timeout=3600,
                 ttl=3600,

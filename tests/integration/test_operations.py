@@ -341,9 +341,18 @@ async def test_cancel_asks_a_running_workflow_only(cell: Cell) -> None:
 
 async def test_relay_gives_each_request_one_ticket_until_it_counts_as_lost(cell: Cell) -> None:
     await dispatched(cell, push("r1", "s", "tools"), push("r2", "t", "tools"))
-    assert await cell.queues.to_relay(60_000) == ["r1", "r2"]
+    assert await cell.queues.to_relay(60_000) == ["r1-0", "r2-0"]
     assert await cell.queues.to_relay(60_000) == []
-    assert await cell.queues.to_relay(0) == ["r1", "r2"]
+    assert await cell.queues.to_relay(0) == ["r1-0", "r2-0"]
+
+
+async def test_relay_gives_a_new_attempt_a_new_ticket_at_once(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s", "tools"))
+    assert await cell.queues.to_relay(60_000) == ["r1-0"]
+    await cell.queues.claim(Seat("tools", None, "t/1"), "c1", LEASE_MS, ROOM)
+    await cell.queues.finish([("r1", 1, RuntimeError("not today"))])
+    await commit(cell, 1, 1, pushes=[push("r1", "s", "tools")])
+    assert await cell.queues.to_relay(60_000) == ["r1-1"]
 
 
 async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:

@@ -31,6 +31,7 @@ while most > 0 and prefill > 0 do
     unpack(redis.call('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at'))
   if payload and tonumber(prompt) > kv then break end
   redis.call('ZREM', queue, id)
+  if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', id) end
   if payload then
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)

@@ -1,0 +1,177 @@
+"""Tool stages over RQ, with real tool workers: nothing lost, nothing done twice, nothing foreign run."""
+
+import pickle
+import sqlite3
+import zlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import redis
+from deployment import Deployment
+
+from common import settings
+from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
+from coordinator.desk import Desk
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import intake
+from coordinator.loops.relay import Relay, queue_name
+from hexgen_flow.client import WorkflowFailed
+
+QUERY = {
+    "name": "query",
+    "inputs": {"sql": {"type": "string"}},
+    "stages": {
+        "run": {
+            "tool": "sql.execute",
+            "args": {"database": "shop", "sql": "{{ inputs.sql }}"},
+            "timeout_s": 20,
+            "retries": 0,
+        }
+    },
+    "output": "run.output",
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    path = tmp_path / "shop.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            "CREATE TABLE item (name TEXT, price INT); INSERT INTO item VALUES ('pen', 2), ('ink', 7)"
+        )
+    connection.close()
+    return f"shop=sqlite:///{path}"
+
+
+def test_a_tool_runs_and_its_trouble_is_told(server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path) -> None:
+    unknown = {**QUERY, "name": "unknown", "stages": {"run": {"tool": "no.such", "args": {}}}}
+    hanging = {
+        **QUERY,
+        "name": "hanging",
+        "stages": {"run": {**QUERY["stages"]["run"], "tool": "test.hang", "timeout_s": 1}},
+    }
+    raising = {**QUERY, "name": "raising", "stages": {"run": {"tool": "test.raise", "args": {}, "retries": 1}}}
+    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(_own_tools(tmp_path))) as cell:
+        cell.define(QUERY, unknown, hanging, raising)
+        cell.tools("tools", "--database", shop)
+        good = {"sql": "SELECT sum(price) AS total FROM item"}
+        found = cell.client.wait(cell.client.submit("query", good), timeout_s=30)
+        assert found["output"]["rows"] == [[9]]
+        told = cell.client.wait(cell.client.submit("query", {"sql": "DROP TABLE item"}), timeout_s=30)
+        assert "SELECT" in told["output"]["error"]
+        for name, reason in (("unknown", "no.such"), ("hanging", "timeout_s = 1"), ("raising", "attempt 2 of 2")):
+            with pytest.raises(WorkflowFailed, match=reason):
+                cell.client.wait(cell.client.submit(name, good), timeout_s=30)
+        # After all that the tool worker still works.
+        assert cell.client.wait(cell.client.submit("query", good), timeout_s=30)["output"]["rows"] == [[9]]
+
+
+def _own_tools(folder: Path) -> Path:
+    """A package of tools beside ours, found by its entry points, as a user would install one."""
+    home = folder / "own"
+    info = home / "own_tools-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-tools\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[hexgen_flow.tools]\ntest.hang = own_tools:hang\ntest.raise = own_tools:fail\n"
+    )
+    (home / "own_tools.py").write_text(
+        "import threading\n"
+        "def hang(args, context): threading.Event().wait()\n"
+        "def fail(args, context): raise KeyError('something else')\n"
+    )
+    return home
+
+
+def test_a_killed_tool_worker_loses_nothing(server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path) -> None:
+    slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) FROM n"
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(QUERY)
+        cell.tools("doomed", "--database", shop)
+        workflows = [cell.client.submit("query", {"sql": slow}) for _ in range(4)]
+        cell.until(workflows[0], "stage_completed", stage="run")
+        cell.kill("doomed")
+        cell.tools("heir", "--database", shop)
+        for workflow in workflows:
+            kinds = [event.type for event in cell.events(workflow)]
+            assert kinds.count("completed") == 1
+            assert kinds.count("stage_completed") == 1
+
+
+async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: EmbeddedServer, namespace: str, shop: str,
+                                                                  tmp_path: Path) -> None:  # fmt: skip
+    values = settings.load(redis_url=server.url, namespace=namespace)
+    cell = Cell.open(server.url, namespace)
+    desk = Desk(cell, values)
+    await cell.inbox.prepare()
+    workflow = await cell.records.submit({"workflow": QUERY, "inputs": {"sql": "SELECT 1 AS one"}})
+    await intake(desk)
+    await completions(desk)
+    # Here a coordinator could die: the request is in the queue, RQ knows nothing. Another one relays it, even twice.
+    waiting = await cell.queues.to_relay(0)
+    assert len(waiting) == 1
+    relay, other = Relay(desk), Relay(desk)
+    relay._write(waiting)
+    other._write(waiting)
+    assert redis.Redis.from_url(server.url).llen(f"rq:queue:{queue_name(namespace)}") == 1
+    with Deployment(server, namespace, tmp_path) as deployment:
+        deployment.tools("tools", "--database", shop)
+        deployment.coordinator()
+        kinds = [event.type for event in deployment.events(workflow)]
+    assert kinds == ["accepted", "stage_started", "stage_completed", "completed"]
+    await cell.close()
+
+
+def test_two_namespaces_on_one_server_stay_apart(
+    server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path
+) -> None:
+    with (
+        Deployment(server, namespace, tmp_path / "a") as one,
+        Deployment(server, f"{namespace}-b", tmp_path / "b") as two,
+    ):
+        one.define(QUERY)
+        two.define(QUERY)
+        one.tools("tools", "--database", shop)
+        lonely = two.client.submit("query", {"sql": "SELECT 1 AS one"})
+        assert one.client.wait(one.client.submit("query", {"sql": "SELECT 2 AS two"}), timeout_s=30)["output"][
+            "rows"
+        ] == [[2]]
+        assert two.client.result(lonely) is None
+        two.tools("tools", "--database", shop)
+        assert two.client.wait(lonely, timeout_s=30)["output"]["rows"] == [[1]]
+
+
+@pytest.mark.parametrize("forgery", ["pickle", "function", "callback"])
+def test_a_forged_job_is_refused(
+    server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path, forgery: str
+) -> None:
+    marker = tmp_path / "marker"
+    connection = redis.Redis.from_url(server.url)
+    name = queue_name(namespace)
+    command = f"touch {marker}"
+    data = {
+        "pickle": pickle.dumps(("os.system", None, (command,), {})),
+        "function": f'["os.system", null, ["{command}"], {{}}]'.encode(),
+        "callback": b'["workers.tools.rq_worker.run_ticket", null, ["x"], {}]',
+    }[forgery]
+    job = {
+        "data": zlib.compress(data), "created_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "origin": name,
+        "status": "queued", "timeout": "60",
+    }  # fmt: skip
+    if forgery == "callback":
+        job |= {"success_callback_name": "antigravity.webbrowser", "failure_callback_name": "os.abort"}
+    connection.hset("rq:job:forged", mapping=job)
+    connection.sadd("rq:queues", f"rq:queue:{name}")
+    connection.rpush(f"rq:queue:{name}", "forged")
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(QUERY)
+        cell.tools("tools", "--database", shop)
+        after = cell.client.submit("query", {"sql": "SELECT 3 AS three"})
+        assert cell.client.wait(after, timeout_s=30)["output"]["rows"] == [[3]]
+        while connection.llen(f"rq:queue:{name}"):  # its own ticket may come after: the forged one let it start
+            connection.ping()
+        log = (tmp_path / "logs" / "tools.log").read_text()
+    assert not marker.exists()
+    assert "antigravity" not in log
