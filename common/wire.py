@@ -52,7 +52,7 @@ def check_json(value: Any, path: str = "", depth: int = MAX_DEPTH) -> None:
 
     Raises InvalidDocument naming the place.
     """
-    if isinstance(value, dict | list) and depth == 0:
+    if isinstance(value, dict | list | tuple) and depth == 0:
         raise InvalidDocument(path, f"is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -60,7 +60,7 @@ def check_json(value: Any, path: str = "", depth: int = MAX_DEPTH) -> None:
                 raise InvalidDocument(path, f"has the key {key!r}; keys must be text")
             check_json(key, path, depth)
             check_json(inner, f"{path}.{key}" if path else key, depth - 1)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             check_json(inner, f"{path}.{index}" if path else str(index), depth - 1)
     elif (fault := _leaf_fault(value)) is not None:

@@ -4,7 +4,8 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from common import clock
+from common import clock, wire
+from common.errors import InvalidDocument
 from common.events import Outcome
 from common.jsonschema_check import misfit
 from common.model import Claim, Json, LlmCall, Usage
@@ -71,9 +72,9 @@ async def _stream(
 def parsed(text: str, schema: dict[str, Json] | None) -> Json:
     """The output as its stage wants it: the text, or the value that must fit the schema. Raises EngineError."""
     if schema is None:
-        return text
+        return _kept(text)
     try:
-        value = json.loads(text)
+        value = _kept(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise EngineError(f"the output is not JSON: {error}") from None
     try:
@@ -82,4 +83,13 @@ def parsed(text: str, schema: dict[str, Json] | None) -> Json:
         raise EngineError(str(error), retryable=False) from None
     if wrong is not None:
         raise EngineError(f"the output does not fit json_schema at {wrong}")
+    return value
+
+
+def _kept(value: Json) -> Json:
+    """The value, if it can be written down: Python reads more than JSON has, such as NaN."""
+    try:
+        wire.check_json(value)
+    except InvalidDocument as error:
+        raise EngineError(f"the output cannot be kept: {error}") from None
     return value

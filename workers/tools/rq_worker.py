@@ -17,8 +17,9 @@ from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from common import clock
+from common import clock, wire
 from common.backoff import patiently
+from common.errors import InvalidDocument
 from common.events import Outcome
 from common.model import Claim, ToolCall
 from common.settings import Settings
@@ -30,6 +31,7 @@ from workers.lease import LeaseKeeper
 from workers.tools.registry import ToolContext, ToolError, load, preload
 
 FUNCTION = "workers.tools.rq_worker.run_ticket"
+MAX_OUTPUT_BYTES = 8 << 20
 ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
 log = logging.getLogger("hexgen.tools")
 
@@ -127,32 +129,48 @@ async def _run_claim(setup: _Setup, cell: Cell, seat: Seat, claim: Claim) -> boo
     except TimeoutError:
         hung = True
         outcome = ToolFailed(f"the tool ran longer than timeout_s = {claim.timeout_s:g}", retryable=True)
-    except ToolError as error:
-        outcome = ToolFailed(str(error), retryable=False)
-    except Exception as error:
-        log.exception("request %s: the tool failed", claim.request)
-        outcome = ToolFailed(f"the tool raised {type(error).__name__}: {error}", retryable=True)
+    except ToolFailed as error:
+        outcome = error
     await patiently(lambda: cell.queues.finish([(claim.request, claim.token, outcome)]), "hand in")
     leases.stop()
     return hung
 
 
 async def _in_thread(setup: _Setup, claim: Claim) -> Any:
-    """The tool's value, from a daemon thread: one that hangs must not hold up the end of this process."""
+    """The tool's value, from a daemon thread: one that hangs must not hold up the end of this process.
+
+    Raises ToolFailed.
+    """
     assert isinstance(claim.call, ToolCall)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def settle(value: Any, error: ToolFailed | None) -> None:
         if not done.done():
             done.set_exception(error) if error else done.set_result(value)
 
     def work(call: ToolCall) -> None:
         try:
-            value = load(call.tool)(call.args, ToolContext(setup.databases, claim.timeout_s))
+            value = _kept(load(call.tool)(call.args, ToolContext(setup.databases, claim.timeout_s)))
             loop.call_soon_threadsafe(settle, value, None)
-        except BaseException as error:
-            loop.call_soon_threadsafe(settle, None, error)
+        except ToolError as error:
+            loop.call_soon_threadsafe(settle, None, ToolFailed(str(error), retryable=False))
+        except BaseException as error:  # SystemExit and StopIteration too, which would break what waits here
+            log.exception("request %s: the tool failed", claim.request)
+            failed = ToolFailed(f"the tool raised {type(error).__name__}: {error}", retryable=True)
+            loop.call_soon_threadsafe(settle, None, failed)
 
     threading.Thread(target=work, args=(claim.call,), daemon=True).start()
     return await done
+
+
+def _kept(value: Any) -> Any:
+    """What a tool returned, if it can be written down. Raises ToolError."""
+    try:
+        wire.check_json(value)
+    except InvalidDocument as error:
+        raise ToolError(f"what the tool returned cannot be kept: {error}") from None
+    size = len(wire.pack(value))
+    if size > MAX_OUTPUT_BYTES:
+        raise ToolError(f"what the tool returned has {size} bytes; at most {MAX_OUTPUT_BYTES} are kept")
+    return value
