@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def submit(name: str, pairs: tuple[str, ...], as_json: bool, wait: bool, slo_s: 
     async def send(cell: Cell) -> tuple[str, str | None, Json]:
         entry = await cell.records.submit(document)
         workflow = identifier or entry
-        return (workflow, *(await _end(cell, workflow) if wait else (None, None)))
+        return (workflow, *(await _end(cell, entry, workflow) if wait else (None, None)))
 
     workflow, kind, data = _on_cell(flags, send)
     if not wait:
@@ -104,11 +104,18 @@ def _pair(pair: str) -> tuple[str, Json]:
         return name, text
 
 
-async def _end(cell: Cell, workflow: str) -> tuple[str, Json]:
+async def _end(cell: Cell, entry: str, workflow: str) -> tuple[str, Json]:
+    """How a submission ended. It is answered under its entry's id; a workflow with an id of its own goes on there."""
+    answers = ENDS if entry == workflow else ("accepted", "rejected")
+    kind, data = await _first(cell, entry, answers)
+    return await _first(cell, workflow, ENDS) if kind == "accepted" else (kind, data)
+
+
+async def _first(cell: Cell, workflow: str, kinds: Collection[str]) -> tuple[str, Json]:
     async for _, kind, data in cell.records.events(workflow):
-        if kind in ENDS:
+        if kind in kinds:
             return kind, data
-    raise AssertionError("events end with an end")
+    raise AssertionError("events go on until there is an end")
 
 
 def _print_end(workflow: str, kind: str | None, data: Any, as_json: bool) -> None:

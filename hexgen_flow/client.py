@@ -31,6 +31,18 @@ class Event(NamedTuple):
     data: dict[str, Any]
 
 
+class WorkflowId(str):
+    """A workflow's id. What came of its submission is told under `entry`, the id of the stream entry that asked."""
+
+    __slots__ = ("entry",)
+    entry: str
+
+    def __new__(cls, workflow: str, entry: str) -> "WorkflowId":
+        made = super().__new__(cls, workflow)
+        made.entry = entry
+        return made
+
+
 class Client:
     """Talks to one cell. Usable from several threads."""
 
@@ -57,7 +69,7 @@ class Client:
         id: str | None = None,
         tenant: str | None = None,
         stream: bool = False,
-    ) -> str:
+    ) -> WorkflowId:
         """Submit a workflow, by its registered name or as a definition; the id to follow it by.
 
         Giving an `id` makes it safe to submit again after a lost reply: the same id and document is the same workflow.
@@ -66,7 +78,7 @@ class Client:
         given = {"slo_s": None if slo_s is None else float(slo_s), "id": id, "tenant": tenant, "stream": stream or None}
         document |= {name: value for name, value in given.items() if value is not None}
         entry = self._send(document)
-        return id or entry
+        return WorkflowId(id or entry, entry)
 
     def _send(self, document: dict[str, Any]) -> str:
         entry = self._redis.xadd(self._prefix + "submissions", {"msgpack": msgpack.packb(document)})
@@ -74,16 +86,27 @@ class Client:
 
     def cancel(self, workflow: str, reason: str = "cancelled by request") -> str:
         """Ask for a workflow to end; the id under which a refusal would be told."""
-        return self._send({"cancel": workflow, "reason": reason})
+        return self._send({"cancel": str(workflow), "reason": reason})
 
     def events(self, workflow: str, *, after: str = "0", timeout_s: float | None = None) -> Iterator[Event]:
-        """Events from the first kept on (or after an event id) until the workflow ends. Raises TimeoutError."""
-        stream = f"{self._prefix}workflow:{workflow}:events"
+        """Events from the first kept on (or after an event id) until the workflow ends. Raises TimeoutError.
+
+        For what `submit` returned, a refusal is among them, even if it gave an id that another workflow has.
+        """
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        if isinstance(workflow, WorkflowId) and workflow.entry != workflow:
+            answer = next(self._follow(workflow.entry, "0", until))
+            if answer.type == "rejected":
+                yield answer
+                return
+        yield from self._follow(workflow, after, until)
+
+    def _follow(self, workflow: str, after: str, until: float | None) -> Iterator[Event]:
+        stream = f"{self._prefix}workflow:{workflow}:events"
         while True:
             left_s = 5.0 if until is None else min(5.0, until - time.monotonic())
             if left_s <= 0:
-                raise TimeoutError(f"workflow {workflow} has not ended within {timeout_s:g} s")
+                raise TimeoutError(f"workflow {workflow} has not ended in time")
             reply = self._redis.xread({stream: after}, block=max(1, int(left_s * 1000)), count=100)
             for _, entries in reply or []:
                 for entry, fields in entries:

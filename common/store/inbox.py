@@ -13,6 +13,7 @@ from common.store.keys import GROUP, Keys
 from common.store.scripts import Call, Scripts
 
 KEEP_EVENTS = 1000
+KEEP_ANSWER_MS = 24 * 3600 * 1000
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
 
@@ -94,11 +95,15 @@ class Inbox:
                     return found
 
     async def accept(self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int) -> str:
-        """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document)."""
+        """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document).
+
+        Where the workflow's id is not the entry's, the submitter is answered under the entry's id too: only there can
+        it see what came of this very submission.
+        """
         told = {"workflow": workflow, "name": head.name, "tenant": head.tenant, "deadline_at": head.slo.deadline_at}
         reply = await self._scripts.run(
             "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
-            head.encoding, wire.dump(told, head.encoding), KEEP_EVENTS,
+            head.encoding, wire.dump(told, head.encoding), KEEP_EVENTS, KEEP_ANSWER_MS,
         )  # fmt: skip
         return str(reply.decode())
 

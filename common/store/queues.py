@@ -96,8 +96,8 @@ class Queues:
         await self._scripts.run_many([Call("release", pair) for pair in held])
 
     async def emit_tokens(self, claim: Claim, text: str) -> None:
-        """Tell the workflow's watchers a piece of the answer."""
-        data = wire.dump({"stage": claim.node, "text": text}, claim.encoding)
+        """Tell the workflow's watchers a piece of the answer. A later attempt has a larger number and begins anew."""
+        data = wire.dump({"stage": claim.node, "attempt": claim.token, "text": text}, claim.encoding)
         with translated():
             await self._client.xadd(
                 self._keys.events(claim.workflow), {"type": "token", claim.encoding: data},

@@ -1,7 +1,7 @@
 -- accept: a valid submission becomes a running workflow, once per id.
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
---      7 ms the definition is kept, 8 event field, 9 event (opaque), 10 events kept at most
+--      7 ms the definition is kept, 8 event field, 9 event (opaque), 10 events kept at most, 11 ms an answer to the entry is kept
 -- returns 'accepted', 'same' (id and document known already) or 'other' (id known with another document)
 --@include base
 --@include post
@@ -23,6 +23,11 @@ else
   post(ARGV[1], 'submitted')
 end
 if answer ~= 'other' then
+  if ARGV[2] ~= ARGV[1] then
+    local told = p .. 'workflow:' .. ARGV[2] .. ':events'
+    redis.call('XADD', told, '*', 'type', 'accepted', ARGV[8], ARGV[9])
+    redis.call('PEXPIRE', told, ARGV[11])
+  end
   redis.call('XACK', p .. 'submissions', 'coordinators', ARGV[2])
   redis.call('XDEL', p .. 'submissions', ARGV[2])
 end
