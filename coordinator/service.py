@@ -39,6 +39,7 @@ async def _until_stopped(desk: Desk) -> None:
     turns: dict[str, Callable[[], Awaitable[None]]] = {
         "intake": lambda: intake(desk),
         "completions": lambda: completions(desk),
+        "completions too": lambda: completions(desk),
         "recoverer": lambda: recoverer(desk),
         "promoter": lambda: promoter(desk),
         "janitor": lambda: janitor(desk),
