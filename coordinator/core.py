@@ -165,21 +165,21 @@ class _Walk:
         self._open.append(parent)
 
     def _advance(self) -> None:
-        """Start what became ready, until nothing more does."""
+        """Start what became ready, until nothing more does. Stages stand after those they need, so one pass is enough."""
         while self._open and self.out.status == "running":
             parent = self._open.popleft()
-            group = group_of(self._definition, parent)
-            prefix = scope_of(parent)
-            ended = 0
-            for spec in group.stages:
-                if self._node(prefix + spec.name).status == "pending" and self._needs_met(prefix, spec):
+            prefix, stages = scope_of(parent), group_of(self._definition, parent).stages
+            ended: set[str] = set()
+            for spec in stages:
+                key = prefix + spec.name
+                if self._node(key).status == "pending" and ended.issuperset(spec.needs):
                     self._start_stage(parent, spec)
-                ended += self._node(prefix + spec.name).status in ENDED
-            if ended == len(group.stages):
+                    if self.out.status != "running":
+                        return
+                if self._node(key).status in ENDED:
+                    ended.add(spec.name)
+            if len(ended) == len(stages):
                 self._scope_ended(parent)
-
-    def _needs_met(self, prefix: str, spec: StageSpec) -> bool:
-        return all(self._node(prefix + name).status in ENDED for name in spec.needs)
 
     def _scope_ended(self, parent: Place | None) -> None:
         if parent is not None:
