@@ -14,7 +14,7 @@ from common.model import Json, Node, Push
 from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
 from coordinator.cluster import Cluster
 from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError
-from coordinator.places import Place, find, group_of, place, scope_of
+from coordinator.places import Place, find, group_of, place, scope_of, stage_place
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
@@ -194,26 +194,26 @@ class _Walk:
     # -- the stage tree, downwards
 
     def _start_stage(self, parent: Place | None, spec: StageSpec) -> None:
-        first = place(parent, spec)
+        stage = stage_place(parent, spec)
         try:
-            wanted = spec.when is None or bool(self._scope.render(spec.when, first))
+            wanted = spec.when is None or bool(self._scope.render(spec.when, stage))
             elements = self._scope.elements(parent, spec) if wanted and spec.for_each is not None else []
         except TemplateError as error:
-            self._fail(first.stage_key, str(error))
+            self._fail(stage.key, str(error))
             return
         if spec.when is not None:
             self.out.choices.append(("when", spec, wanted))
         if not wanted:
             self._stage_ended(parent, spec, "skip")
             return
-        self._move(first.stage_key, "start")
-        self._tell("stage_started", {"stage": first.stage_key})
+        self._move(stage.key, "start")
+        self._tell("stage_started", {"stage": stage.key})
         if spec.for_each is None:
-            self._start_round(first)
+            self._start_round(place(parent, spec))
         elif not elements:
             self._stage_ended(parent, spec, "complete")
         else:
-            self._set(first.stage_key, left=len(elements))
+            self._set(stage.key, left=len(elements))
             for index in range(len(elements)):
                 copy = place(parent, spec, index)
                 self._move(copy.copy_key, "start")

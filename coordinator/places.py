@@ -50,6 +50,12 @@ def place(parent: Place | None, spec: StageSpec, index: int | None = None, round
     return Place(parent, spec, index, number, stage_key, copy_key, f"{copy_key}@{number}")
 
 
+def stage_place(parent: Place | None, spec: StageSpec) -> Place:
+    """The place of a stage as a whole, outside of its own copies and rounds: there its `when` and `for_each` stand."""
+    key = scope_of(parent) + spec.name
+    return Place(parent, spec, None, None, key, key, key)
+
+
 @lru_cache(maxsize=65536)
 def segments(key: str) -> tuple[Segment, ...]:
     """The parts of a key."""

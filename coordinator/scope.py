@@ -6,7 +6,7 @@ from typing import Any
 from common.events import Outcome
 from common.model import Json, Node
 from coordinator.language.definition import Definition, GroupBody, StageSpec, Template, TemplateError
-from coordinator.places import Place, place, scope_of
+from coordinator.places import Place, place, scope_of, stage_place
 from coordinator.state import PENDING
 
 
@@ -62,8 +62,7 @@ class Scope:
         assert spec.for_each is not None
         key = "elements " + scope_of(parent) + spec.name
         if key not in self._memo:
-            found = self.render(spec.for_each, place(parent, spec))
-            self._memo[key] = found
+            self._memo[key] = self.render(spec.for_each, stage_place(parent, spec))
         return self._memo[key]  # type: ignore[no-any-return]
 
     def result(self) -> Json:
