@@ -139,6 +139,7 @@ class _Walk:
     def _round_ended(self, at: Place) -> None:
         spec = at.spec
         try:
+            self._scope.round_output(at)  # an output that fails does so here, not in the stage that reads it
             again = spec.repeat is not None and self._scope.condition(at)
         except TemplateError as error:
             self._fail(at.key, str(error))

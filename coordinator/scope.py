@@ -83,9 +83,11 @@ class Scope:
         return self._memo[key]
 
     def round_output(self, at: Place) -> Json:
-        """The output of one round of one copy."""
+        """The output of one round of one copy that has ended. Raises TemplateError."""
         if isinstance(at.spec.body, GroupBody):
-            return self._group_output(at, at.spec.body)
+            if at.key not in self._memo:
+                self._memo[at.key] = self._group_output(at, at.spec.body)
+            return self._memo[at.key]
         outcome = self._outputs.get(at.key)
         return None if outcome is None else outcome.output
 
