@@ -113,7 +113,8 @@ class Head:
 class Node:
     """The state of one stage, copy or round (`states.STAGE`) and, on a leaf, of its request (`states.REQUEST`).
 
-    `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed.
+    `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed;
+    `error`: why it has failed, or is not queued now.
     """
 
     status: str = "pending"

@@ -250,8 +250,8 @@ class _Walk:
                 self._fail(at.key, str(error))
                 return
             if isinstance(routed, Push):
-                self._request(at.key, "dispatch")
-                self._set(at.key, request=request)
+                phase = move(REQUEST, node.phase, "dispatch")
+                self._set(at.key, phase=phase, request=request, error="")
                 self.out.pushes.append(routed)
             elif not self._park(at, routed, left_ms):
                 return
@@ -262,10 +262,9 @@ class _Walk:
             late = "" if parked.hopeless else ", and the deadline has passed"
             self._fail(at.key, parked.reason + late)
             return False
-        if not self._node(at.key).error:
+        if self._node(at.key).error != parked.reason:
             self._tell("waiting", {"stage": at.key, "reason": parked.reason})
-        self._request(at.key, "park")
-        self._set(at.key, error=parked.reason)
+        self._set(at.key, phase=move(REQUEST, self._node(at.key).phase, "park"), error=parked.reason)
         self.out.delays.append((at.key, min(left_ms, LOOK_AGAIN_MS)))
         return True
 
