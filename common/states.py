@@ -30,7 +30,6 @@ REQUEST: Table = {
     ("queued", "evacuate"): "new",
     ("delayed", "wake"): "new",
     ("waiting", "wake"): "new",
-    ("waiting", "park"): "waiting",
 }
 
 ENDED = frozenset({"completed", "skipped", "failed"})

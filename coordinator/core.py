@@ -271,9 +271,10 @@ class _Walk:
     # -- ends
 
     def _fail(self, key: str, error: str) -> None:
-        if self._node(key).status == "running":
-            self._move(key, "fail")
-        self._set(key, error=error)
+        node = self._node(key)
+        phase = move(REQUEST, "queued", "fail") if node.phase == "queued" else node.phase
+        status = move(STAGE, "running", "fail") if node.status == "running" else node.status
+        self._set(key, status=status, phase=phase, error=error)
         self.end("fail", {"stage": key, "error": error})
 
     def end(self, how: str, told: dict[str, Json]) -> None:
