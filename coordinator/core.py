@@ -27,6 +27,7 @@ RETRY_MS = 500
 LONGEST_RETRY_MS = 30_000
 LOOK_AGAIN_MS = 1_000
 MAX_REQUESTS = 10_000
+MAX_NODES = 30_000
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class _Walk:
         self._outputs = after.outputs
         self._cluster = cluster
         self._now = now
+        self._left_ms = after.head.slo.deadline_at - now
         self._scope = Scope(workflow.definition, workflow.head.inputs, after.nodes, after.outputs, after.memo)
         self._open: deque[Place | None] = deque()
         self._ready: list[Place] = []
@@ -166,7 +168,7 @@ class _Walk:
         self._open.append(parent)
 
     def _advance(self) -> None:
-        """Start what became ready, until nothing more does. Stages stand after those they need, so one pass is enough."""
+        """Start what became ready, until nothing more does. Stages stand after those they need: one pass is enough."""
         while self._open and self.out.status == "running":
             parent = self._open.popleft()
             prefix, stages = scope_of(parent), group_of(self._definition, parent).stages
@@ -204,6 +206,9 @@ class _Walk:
             return
         if spec.when is not None:
             self.out.choices.append(("when", spec, wanted))
+        if len(self._nodes) + len(elements) >= MAX_NODES:
+            self._fail(stage.key, f"the workflow has more than {MAX_NODES} stages, copies and rounds")
+            return
         if not wanted:
             self._stage_ended(parent, spec, "skip")
             return
@@ -235,45 +240,58 @@ class _Walk:
         """Give every leaf that is ready its request, if the workflow still runs."""
         if not self._ready or self.out.status != "running":
             return
-        assert self._cluster is not None
-        left_ms = self.out.workflow.head.slo.deadline_at - self._now
-        slack = Slack(left_ms / 1000, Remaining(self._definition, self._nodes, self._cluster).workflow_s())
-        if sum(1 for node in self._nodes.values() if node.request) + len(self._ready) > MAX_REQUESTS:
+        if self._too_many():
             self._fail(self._ready[0].key, f"the workflow has more than {MAX_REQUESTS} requests")
             return
+        assert self._cluster is not None
+        work_s = Remaining(self._definition, self._nodes, self._cluster).workflow_s()
+        slack = Slack(self._left_ms / 1000, work_s)
         for at in self._ready:
-            node = self._node(at.key)
-            request = node.request or self._cluster.new_id()
-            try:
-                routed = route(self.out.workflow, at, request, self._scope, self._cluster, slack)
-            except TemplateError as error:
-                self._fail(at.key, str(error))
-                return
-            if isinstance(routed, Push):
-                phase = move(REQUEST, node.phase, "dispatch")
-                self._set(at.key, phase=phase, request=request, error="")
-                self.out.pushes.append(routed)
-            elif not self._park(at, routed, left_ms):
+            self._send(at, self._cluster, slack)
+            if self.out.status != "running":
                 return
 
-    def _park(self, at: Place, parked: Parked, left_ms: int) -> bool:
-        """Look again later; False when there is no use and the workflow has failed."""
-        if parked.hopeless or left_ms <= 0:
-            late = "" if parked.hopeless else ", and the deadline has passed"
-            self._fail(at.key, parked.reason + late)
+    def _too_many(self) -> bool:
+        """Whether those that are ready would be requests too many. Another attempt is the same request."""
+        if len(self._nodes) <= MAX_REQUESTS:
             return False
-        if self._node(at.key).error != parked.reason:
+        keys = {key for key, node in self._nodes.items() if node.request}
+        return len(keys.union(at.key for at in self._ready)) > MAX_REQUESTS
+
+    def _send(self, at: Place, cluster: Cluster, slack: Slack) -> None:
+        node = self._node(at.key)
+        request = node.request or cluster.new_id()
+        try:
+            routed = route(self.out.workflow, at, request, self._scope, cluster, slack)
+        except TemplateError as error:
+            self._fail(at.key, str(error))
+            return
+        if isinstance(routed, Parked):
+            self._park(at, routed)
+            return
+        self._set(at.key, phase=move(REQUEST, node.phase, "dispatch"), request=request, error="")
+        self.out.pushes.append(routed)
+
+    def _park(self, at: Place, parked: Parked) -> None:
+        """Look again later, or fail where there is no use."""
+        if parked.hopeless:
+            self._fail(at.key, parked.reason)
+            return
+        if self._left_ms <= 0:
+            self._fail(at.key, f"{parked.reason}, and the deadline has passed")
+            return
+        node = self._node(at.key)
+        if node.error != parked.reason:
             self._tell("waiting", {"stage": at.key, "reason": parked.reason})
-        self._set(at.key, phase=move(REQUEST, self._node(at.key).phase, "park"), error=parked.reason)
-        self.out.delays.append((at.key, min(left_ms, LOOK_AGAIN_MS)))
-        return True
+        self._set(at.key, phase=move(REQUEST, node.phase, "park"), error=parked.reason)
+        self.out.delays.append((at.key, min(self._left_ms, LOOK_AGAIN_MS)))
 
     # -- ends
 
     def _fail(self, key: str, error: str) -> None:
         node = self._node(key)
-        phase = move(REQUEST, "queued", "fail") if node.phase == "queued" else node.phase
-        status = move(STAGE, "running", "fail") if node.status == "running" else node.status
+        phase = move(REQUEST, node.phase, "fail") if node.phase == "queued" else node.phase
+        status = move(STAGE, node.status, "fail") if node.status == "running" else node.status
         self._set(key, status=status, phase=phase, error=error)
         self.end("fail", {"stage": key, "error": error})
 
