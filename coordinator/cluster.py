@@ -16,7 +16,7 @@ class Cluster:
     """Read by the core; what it dispatches is added to the backlog at once, so that one batch does not pile up.
 
     instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
-    by age; turn counts dispatches, for rotations.
+    by age; turn counts dispatches, for rotations. `expected_s` keeps what `Remaining` expects of stages not started.
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class Cluster:
         self.new_id = new_id
         self.turn = turn
         self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
-        self._stage_s: dict[tuple[str, str], float] = {}
+        self.expected_s: dict[StageSpec, float] = {}
+        self._stage_s: dict[StageSpec, float] = {}
         self._speeds = {instance.id: estimates.speed(instance.id) for instance in self.instances}
 
     def serving(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> list[Instance]:
@@ -68,12 +69,11 @@ class Cluster:
 
     def stage_s(self, workflow: str, stage: StageSpec) -> float:
         """Expected time of one request of a stage, the mean over the instances that serve it, in s."""
-        key = (workflow, stage.path)
-        if key not in self._stage_s:
-            self._stage_s[key] = self._expected_s(workflow, stage)
-        return self._stage_s[key]
+        if stage not in self._stage_s:
+            self._stage_s[stage] = self._mean_s(workflow, stage)
+        return self._stage_s[stage]
 
-    def _expected_s(self, workflow: str, stage: StageSpec) -> float:
+    def _mean_s(self, workflow: str, stage: StageSpec) -> float:
         if not isinstance(stage.body, LlmBody):
             return self.estimates.tool_s(workflow, stage)
         prompt = self.estimates.prompt_tokens(workflow, stage)

@@ -1,6 +1,7 @@
 """How much work a workflow still has before it: expected seconds, loops and branches at their learned means."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count, islice
 
 from common.model import Node
 from common.policy.budget import critical_path, expected_rounds, summed
@@ -45,13 +46,21 @@ class Remaining:
             return self._copy_s(place(parent, spec))
         if not isinstance(spec.body, GroupBody) and spec.repeat is None:
             return self._cluster.stage_s(self._name, spec)
-        copies = (place(parent, spec, index) for index in range(min(node.left, COPIES_LOOKED_AT)))
-        return max((self._copy_s(copy) for copy in copies), default=0.0)
+        copies = islice(self._live_copies(parent, spec), min(node.left, COPIES_LOOKED_AT))
+        return max(map(self._copy_s, copies), default=0.0)
+
+    def _live_copies(self, parent: Place | None, spec: StageSpec) -> Iterator[Place]:
+        key = scope_of(parent) + spec.name
+        for index in count():
+            node = self._nodes.get(f"{key}[{index}]")
+            if node is None:
+                return
+            if node.status not in ENDED:
+                yield place(parent, spec, index)
 
     def _copy_s(self, first: Place) -> float:
+        """Of a copy that runs: its round, and the rounds expected after it."""
         node = self._nodes.get(first.copy_key, PENDING)
-        if node.status in ENDED:
-            return 0.0
         spec, body = first.spec, first.spec.body
         at = first if spec.repeat is None else place(first.parent, spec, first.index, node.round)
         now = self._scope_s(at, body) if isinstance(body, GroupBody) else self._cluster.stage_s(self._name, spec)
@@ -62,6 +71,12 @@ class Remaining:
 
     def _expected_s(self, spec: StageSpec) -> float:
         """Of a stage that has not started."""
+        known = self._cluster.expected_s
+        if spec not in known:
+            known[spec] = self._estimated_s(spec)
+        return known[spec]
+
+    def _estimated_s(self, spec: StageSpec) -> float:
         estimates = self._cluster.estimates
         cost = self._body_s(spec)
         if spec.repeat is not None:

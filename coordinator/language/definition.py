@@ -68,9 +68,9 @@ class Repeat:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StageSpec:
-    """One stage. `path` is its dotted place in the definition ("mend.rewrite"), unique in it."""
+    """One stage, equal only to itself. `path` is its dotted place in the definition ("mend.rewrite"), unique in it."""
 
     name: str
     path: str

@@ -1,0 +1,158 @@
+"""The work a workflow still has before it, in expected seconds. Tools with a hint make the numbers plain."""
+
+import pytest
+from core_bench import Bench, definition
+
+from common.policy.dispatch import Score
+from common.policy.registry import Policy
+from common.policy.urgency import LatestStart
+from coordinator.remaining import Remaining
+
+PATH = Policy("path", Score(), LatestStart(), budgets_along_path=True)
+HALF = 0.5
+"""How likely every `when` and `while` is as long as nothing has been learned."""
+
+
+def tool(seconds, **keys):
+    return {"tool": "t", "expect": {"seconds": seconds}, **keys}
+
+
+def bench(stages, inputs=None, **keys):
+    return Bench({"stages": stages}, inputs, **keys)
+
+
+def left(bench):
+    return Remaining(bench.workflow.definition, bench.workflow.nodes, bench.cluster).workflow_s()
+
+
+DIAMOND = {"a": tool(1), "b": tool(2, needs=["a"]), "c": tool(4, needs=["a"]), "d": tool(8, needs=["b", "c"])}
+
+
+def test_all_that_has_not_ended_is_summed():
+    one = bench(DIAMOND)
+    assert left(one) == 15
+    one.submit()
+    assert left(one) == 15
+    one.complete("a")
+    one.complete("c")
+    assert left(one) == 10
+
+
+def test_along_the_critical_path_the_longer_side_counts():
+    one = bench(DIAMOND, rules=PATH)
+    assert left(one) == 13
+    one.submit()
+    one.complete("a")
+    one.complete("c")
+    assert left(one) == 10
+
+
+def test_after_the_last_stage_nothing_is_left():
+    one = bench(DIAMOND).run()
+    assert left(one) == 0
+
+
+def test_parallel_copies_count_once():
+    one = bench({"a": tool(3, for_each=[1, 2, 3])})
+    assert left(one) == 3
+    one.submit()
+    assert left(one) == 3
+    one.complete("a[1]")
+    assert left(one) == 3
+
+
+def test_a_branch_counts_at_its_mean_until_it_is_decided():
+    stages = {"a": tool(1), "b": tool(10, needs=["a"], when="a.output")}
+    one = bench(stages)
+    one.submit()
+    assert left(one) == 1 + 10 * HALF
+    one.complete("a", True)
+    assert left(one) == 10
+    other = bench(stages)
+    other.submit()
+    other.complete("a", False)
+    assert left(other) == 0
+
+
+def test_the_mean_of_a_branch_is_learned():
+    one = bench({"a": tool(10, when="true")})
+    spec = one.workflow.definition.stages["a"]
+    for _ in range(97):
+        one.estimates.saw_choice("when", "flow", spec, False)
+    assert left(one) == pytest.approx(10 * 0.015)
+
+
+def test_a_loop_counts_at_its_mean_given_the_rounds_done():
+    one = bench({"a": tool(1, repeat={"while": "true", "max": 4}), "b": tool(100, needs=["a"])})
+    assert left(one) == 100 + 1 + HALF + HALF**2 + HALF**3
+    one.submit()
+    assert left(one) == 100 + 1 + HALF + HALF**2 + HALF**3
+    one.complete("a@0")
+    assert left(one) == 100 + 1 + HALF + HALF**2
+    one.complete("a@1")
+    one.complete("a@2")
+    assert left(one) == 101
+
+
+def test_leaving_a_loop_removes_the_expected_rest():
+    one = bench({"a": tool(8, repeat={"while": "output", "max": 100}), "b": tool(5, needs=["a"])})
+    one.submit()
+    assert left(one) == pytest.approx(21)
+    one.complete("a@0", False)
+    assert left(one) == 5
+
+
+@pytest.mark.parametrize(("rules", "round_s"), [(None, 3), (PATH, 2)])
+def test_a_group_counts_by_its_own_stages(rules, round_s):
+    group = {"stages": {"x": tool(1), "y": tool(2)}, "repeat": {"while": "true", "max": 2}}
+    one = bench({"g": group}, rules=rules)
+    assert left(one) == round_s * 1.5
+    one.submit()
+    one.complete("g@0.y")
+    assert left(one) == 1 + round_s * HALF
+
+
+def test_of_running_copies_the_longest_counts_whichever_it_is():
+    stages = {"x": tool(1), "y": tool(2, needs=["x"])}
+    one = bench({"g": {"for_each": [1, 2, 3], "stages": stages}})
+    one.submit()
+    assert left(one) == 3
+    for index in (0, 1):
+        one.complete(f"g[{index}].x")
+        one.complete(f"g[{index}].y")
+    assert left(one) == 3
+    one.complete("g[2].x")
+    assert left(one) == 2
+
+
+def test_copies_that_repeat_count_as_the_one_that_has_most_before_it():
+    one = bench({"a": tool(1, for_each=[1, 2], repeat={"while": "output", "max": 3})})
+    one.submit()
+    assert left(one) == 1.75
+    one.complete("a[0]@0", True)
+    assert left(one) == 1.75
+    one.complete("a[1]@0", False)
+    assert left(one) == 1 + HALF
+
+
+def test_many_running_copies_cost_no_more_than_a_look_at_some():
+    stages = {"x": tool(1), "y": tool(2, needs=["x"])}
+    one = bench({"g": {"for_each": "range(1000) | list", "stages": stages}})
+    one.submit()
+    looked_at = []
+    one.cluster.stage_s = lambda name, spec: looked_at.append(spec.path) or 1.0
+    left(one)
+    assert len(looked_at) < 100
+
+
+def test_an_llm_stage_counts_as_the_mean_of_the_instances_that_serve_it():
+    one = bench({"a": {"prompt": "x" * 4000, "expect": {"output_tokens": 100}}})
+    costs = [one.cluster.exec_s(instance, 1000, 100) for instance in one.cluster.instances]
+    assert left(one) == pytest.approx(sum(costs) / 2)
+
+
+def test_two_definitions_of_one_name_are_not_confused():
+    one, other = definition({"stages": {"a": tool(1)}}), definition({"stages": {"a": tool(5)}})
+    runs = Bench(one)
+    assert Remaining(one, {}, runs.cluster).workflow_s() == 1
+    assert Remaining(other, {}, runs.cluster).workflow_s() == 5
