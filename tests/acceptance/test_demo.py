@@ -1,0 +1,49 @@
+"""The demo as a command: its report, and nothing left behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that work in, or were told of, this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                environment = (entry / "environ").read_bytes().decode("utf-8", "replace")
+            except OSError:
+                continue
+            if str(folder) in command + environment:
+                found.append(command)
+    return found
+
+
+def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hexgen_flow", "demo", "--keep", str(folder), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=170)
+
+
+def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--json", "--workflows", "6", "--rate", "3", "--time-scale", "60", "--slo-s", "30")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["completed"], found["failed"], found["errors"]) == (6, 0, [])
+    assert 0 < found["p50_s"] <= found["p95_s"]
+    assert found["slo_attainment"] == 1.0
+    assert found["execution_accuracy"] >= 0.5
+    assert set(found["instances"]) >= {"a100-0", "a100-1", "a6000-0", "l40s-0", "tools"}
+    assert "error rate of 0.3" in found["answers"]
+    assert "redis://" in done.stderr
+    assert processes_of(tmp_path) == []
+
+
+def test_the_demo_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--engine", "vllm", "--model-dir", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "--model-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert processes_of(tmp_path) == []

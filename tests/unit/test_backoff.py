@@ -1,0 +1,57 @@
+"""Loops that outlive trouble."""
+
+import asyncio
+import logging
+
+import pytest
+
+from common.backoff import keep, patiently, pause_s
+from common.errors import StoreRefused, StoreUnavailable, Superseded
+
+
+async def test_keep_goes_on_after_any_error_and_logs_once_per_change(caplog: pytest.LogCaptureFixture) -> None:
+    turns = [
+        StoreUnavailable("away"),
+        StoreUnavailable("away"),
+        None,
+        ValueError("a bad entry"),
+        None,
+        Superseded("later"),
+    ]
+    caplog.set_level(logging.INFO)
+
+    async def turn() -> None:
+        what = turns.pop(0)
+        if what is not None:
+            raise what
+
+    with pytest.raises(Superseded):
+        await asyncio.wait_for(keep("loop", turn), 10)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "loop: away; trying again",
+        "loop: back after 2 failed turns",
+        "loop: unexpected error; going on",
+        "loop: back after 1 failed turns",
+    ]
+
+
+async def test_patiently_waits_for_the_store_only() -> None:
+    answers: list[Exception | str] = [StoreUnavailable("away"), StoreUnavailable("away"), "here"]
+
+    async def call() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert await patiently(call, "call") == "here"
+    answers.append(StoreRefused("no rights"))
+    with pytest.raises(StoreRefused):
+        await patiently(call, "call")
+
+
+def test_pauses_grow_to_a_bound_with_jitter() -> None:
+    for failures in range(1, 50):
+        longest = min(2.0, 0.05 * 2 ** min(failures, 10))
+        assert longest / 2 <= pause_s(failures) <= longest

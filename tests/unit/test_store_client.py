@@ -1,0 +1,96 @@
+"""URLs and errors of the store, without a server."""
+
+import pytest
+from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from common.errors import InvalidDocument, StoreRefused, StoreUnavailable
+from common.store.client import BLOCK_S, connect, connect_blocking, translate, translated
+from common.store.keys import Keys
+
+
+def test_urls_of_all_kinds() -> None:
+    plain = connect("redis://user:secret@127.0.0.1:7000/2").connection_pool.connection_kwargs
+    assert (plain["host"], plain["port"], plain["db"], plain["username"]) == ("127.0.0.1", 7000, 2, "user")
+    assert connect("unix:///run/redis.sock?db=1").connection_pool.connection_kwargs["path"] == "/run/redis.sock"
+    assert "SSL" in connect("rediss://127.0.0.1:7000/0").connection_pool.connection_class.__name__
+
+
+def test_a_sentinel_url_names_hosts_and_service() -> None:
+    client = connect("redis+sentinel://:p%40ss@10.0.0.1:26379,10.0.0.2:26380/main/3")
+    pool = client.connection_pool
+    assert isinstance(pool, SentinelConnectionPool)
+    assert pool.service_name == "main"
+    assert pool.connection_kwargs["db"] == 3
+    assert pool.connection_kwargs["password"] == "p@ss"
+    hosts = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(host["host"], host["port"]) for host in hosts] == [("10.0.0.1", 26379), ("10.0.0.2", 26380)]
+
+
+@pytest.mark.parametrize("url", ["http://x", "localhost:6379", "redis+sentinel://h:26379", "redis+sentinel://h:x/main"])
+def test_a_bad_url_is_refused_in_a_sentence(url: str) -> None:
+    with pytest.raises(StoreRefused, match="redis URL"):
+        connect(url)
+
+
+def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
+    options = connect_blocking("redis://127.0.0.1:7000/0").connection_pool.connection_kwargs
+    assert options["socket_timeout"] == BLOCK_S + 5
+    assert options["retry"].get_retries() == 0
+    assert connect("redis://127.0.0.1:7000/0").connection_pool.connection_kwargs["retry"].get_retries() == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("refused"),
+        BusyLoadingError("LOADING Redis is loading"),
+        ReadOnlyError("READONLY You can't write"),
+        OutOfMemoryError("OOM command not allowed"),
+        ResponseError("MASTERDOWN Link with MASTER is down"),
+    ],
+)
+def test_trouble_that_passes_is_unavailable(error: RedisError) -> None:
+    assert isinstance(translate(error), StoreUnavailable)
+
+
+@pytest.mark.parametrize(
+    "error", [AuthenticationError("WRONGPASS"), NoPermissionError("NOPERM"), ResponseError("WRONGTYPE Operation")]
+)
+def test_trouble_that_needs_a_person_is_refused(error: RedisError) -> None:
+    assert isinstance(translate(error), StoreRefused)
+
+
+def test_errors_of_the_network_are_unavailable() -> None:
+    with pytest.raises(StoreUnavailable), translated():
+        raise OSError("no route to host")
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "{x}", "ä", "a:b"])
+def test_a_namespace_that_breaks_the_hash_tag_is_refused(namespace: str) -> None:
+    with pytest.raises(InvalidDocument, match="namespace"):
+        Keys(namespace)
+
+
+def test_all_keys_share_one_hash_tag() -> None:
+    keys = Keys("acme-1")
+    names = [value for name, value in vars(keys).items() if name not in ("namespace", "prefix")]
+    names += [
+        keys.workflow("w"),
+        keys.events("w"),
+        keys.request("r"),
+        keys.queue("i"),
+        keys.wake("i"),
+        keys.instance("i"),
+    ]
+    assert all(name.startswith("{hexgen:acme-1}:") for name in names)
+    assert len(set(names)) == len(names)
