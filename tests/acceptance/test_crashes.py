@@ -1,5 +1,7 @@
 """Real processes, really killed: every workflow still ends, once."""
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -74,3 +76,26 @@ def test_a_draining_worker_hands_its_queue_over(server: EmbeddedServer, namespac
         cell.processes.stop_one("leaving")
         for workflow in workflows:
             check_once(cell.events(workflow), 2)
+
+
+def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path) -> None:
+    first = EmbeddedServer.start(tmp_path / "redis", extra_args=("--appendfsync", "always"))
+    try:
+        with Deployment(first, namespace, tmp_path) as cell:
+            cell.define(chain(6))
+            cell.worker("fast", *SIMULATED, "a100")
+            cell.worker("slow", *SIMULATED, "l40s")
+            workflows = [cell.client.submit("chain6", {"text": f"{n}"}) for n in range(8)]
+            cell.until(workflows[0], "stage_completed", stage="s0")
+            os.kill(first.pid, signal.SIGKILL)
+            first.stop()
+            second = EmbeddedServer.start(tmp_path / "redis", port=first.port)
+            try:
+                for workflow in workflows:
+                    check_once(cell.events(workflow), 6)
+                cell.processes.check()
+            finally:
+                cell.processes.stop()
+                second.stop()
+    finally:
+        first.stop()

@@ -1,0 +1,198 @@
+"""A worker's main loop on a real server: claiming, leases, abort, patience, draining."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from common import wire
+from common.events import Completed, Evacuated, Failed
+from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, Usage
+from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
+from common.store.inbox import Commit
+from common.store.queues import Seat
+from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
+from workers.lease import LeaseKeeper
+from workers.runner import Runner, run_until
+
+PROFILE = InstanceProfile("gated", 1000.0, 0.01, 0.001, 1e-7, kv_tokens=1000, max_batch=2, chunk_tokens=512)
+LEASE_MS = 600
+
+
+class GatedEngine:
+    """Answers each call when its gate is opened; prompts that begin with "fail" fail."""
+
+    def __init__(self) -> None:
+        self.gates: dict[str, asyncio.Event] = {}
+        self.aborted: list[str] = []
+        self.running = 0
+        self.most = 0
+        self.started = asyncio.Event()
+        self.changed = asyncio.Event()
+
+    async def until(self, holds: Callable[["GatedEngine"], bool]) -> None:
+        while not holds(self):
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def start(self) -> EngineInfo:
+        return EngineInfo(("m",), PROFILE, frozenset())
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+        self.running += 1
+        self.changed.set()
+        self.most = max(self.most, self.running)
+        gate = self.gates.setdefault(call.request_id, asyncio.Event())
+        self.started.set()
+        try:
+            if call.call.text().startswith("fail"):
+                raise EngineError("the engine is out of luck", retryable=False)
+            yield Chunk("half ")
+            await gate.wait()
+            yield Chunk("whole", "stop", Usage(10, 2, 0))
+        except (asyncio.CancelledError, GeneratorExit):
+            self.aborted.append(call.request_id)
+            raise
+        finally:
+            self.running -= 1
+            self.changed.set()
+
+    async def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+
+    def load(self) -> EngineLoad:
+        return EngineLoad(self.running, 0, 100 * self.running)
+
+    async def health(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Bench:
+    """One instance under test and a workflow whose requests it gets."""
+
+    def __init__(self, cell: Cell, engine: GatedEngine, runner: Runner, seat: Seat) -> None:
+        self.cell, self.engine, self.runner, self.seat = cell, engine, runner, seat
+        self.stop = asyncio.Event()
+        self.version = 0
+
+    async def push(self, *prompts: str, **changes: Any) -> None:
+        pushes = []
+        for number, prompt in enumerate(prompts):
+            name = f"r{number}"
+            call = LlmCall(prompt, None, None, Sampling(**changes.get("sampling", {})))
+            limits = (changes.get("timeout_s", 30.0), changes.get("stream", False))
+            pushes.append(Push(name, f"s{number}", "a", number, 10, 100, 99, 10, call, "w/s", *limits))
+        nodes = {push.node: Node("running", request=push.request, phase="queued") for push in pushes}
+        assert await self.cell.inbox.commit([Commit("w1", "", self.version, 1, "json", nodes=nodes, pushes=pushes)])
+        self.version += 1
+
+    async def mail(self, count: int) -> list[Any]:
+        """The workflow's mail, once there is that much of it."""
+        while True:
+            found = (await self.cell.inbox.begin([("w1", -1)], 100))[0].mail
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIterator[Bench]:
+    engine = GatedEngine()
+    head = Head("t", "w", "d", {}, Slo(0, 1))
+    await cell.inbox.accept("w1", "0-1", "x", head, wire.pack({}), 60_000)
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
+    runner = Runner(cell, engine, PROFILE, seat, LEASE_MS)
+    loop = asyncio.get_running_loop()
+    leases = LeaseKeeper(
+        server.url, seat, namespace, LEASE_MS,
+        on_gone=lambda request: loop.call_soon_threadsafe(runner.gone, request) and None,
+        on_superseded=lambda: None, load=lambda: {"running": engine.running},
+    )  # fmt: skip
+    runner.attach(leases)
+    leases.start()
+    made = Bench(cell, engine, runner, seat)
+    serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
+    async with asyncio.timeout(30):
+        yield made
+        made.stop.set()
+        await serving
+    leases.stop()
+    await asyncio.to_thread(leases.join, 5)
+
+
+async def test_claims_up_to_the_batch_and_goes_on_as_room_comes_free(bench: Bench) -> None:
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 1
+    for name in ("r0", "r1", "r2"):
+        bench.engine.gates.setdefault(name, asyncio.Event()).set()
+    mail = await bench.mail(3)
+    assert {event.outcome.output for event in mail} == {"half whole"}
+    assert all(isinstance(event, Completed) for event in mail)
+    assert bench.engine.most == 2
+    assert mail[0].outcome.usage == Usage(10, 2, 0)
+
+
+async def test_a_failure_is_told_with_its_kind(bench: Bench) -> None:
+    await bench.push("fail please")
+    (event,) = await bench.mail(1)
+    assert event == Failed("r0", "s0", "the engine is out of luck", retryable=False)
+
+
+async def test_a_time_out_aborts_and_fails(bench: Bench) -> None:
+    await bench.push("slow", timeout_s=0.05)
+    (event,) = await bench.mail(1)
+    assert isinstance(event, Failed)
+    assert "timeout_s = 0.05" in event.error
+    assert bench.engine.aborted[0] == "r0"
+
+
+async def test_output_that_is_not_what_the_schema_says_fails_and_may_be_tried_again(bench: Bench) -> None:
+    bench.engine.gates["r0"] = asyncio.Event()
+    bench.engine.gates["r0"].set()
+    await bench.push("json", sampling={"json_schema": {"type": "object"}})
+    (event,) = await bench.mail(1)
+    assert isinstance(event, Failed)
+    assert event.retryable
+    assert "not JSON" in event.error
+
+
+async def test_leases_outlive_their_length_while_the_engine_works(bench: Bench) -> None:
+    await bench.push("long")
+    await bench.engine.started.wait()
+    await asyncio.sleep(3 * LEASE_MS / 1000)  # what is tested is that time does not take the lease away
+    await bench.cell.queues.reap("run", 0, 3)
+    bench.engine.gates["r0"].set()
+    (event,) = await bench.mail(1)
+    assert isinstance(event, Completed)
+
+
+async def test_a_request_whose_workflow_has_dropped_it_is_aborted(bench: Bench) -> None:
+    await bench.push("unwanted")
+    await bench.engine.started.wait()
+    await bench.cell.inbox.commit([Commit("w1", "", bench.version, 0, "json", drops=["r0"])])
+    await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 0)
+
+
+async def test_draining_gives_back_what_does_not_end_in_time(bench: Bench) -> None:
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    bench.stop.set()
+    mail = await bench.mail(3)
+    assert {type(event) for event in mail} == {Evacuated}
+    assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+    assert (await bench.cell.instances.all())[0].status == "draining"
+    assert sorted(bench.engine.aborted) == ["r0", "r1"]
+
+
+async def test_tokens_are_streamed_when_asked_for(bench: Bench) -> None:
+    await bench.push("talk", stream=True)
+    await bench.engine.started.wait()
+    bench.engine.gates["r0"].set()
+    await bench.mail(1)
+    found = await bench.cell.records.look({"w1": "0"}, 0.1)
+    text = "".join(data["text"] for _, _, kind, data in found if kind == "token")
+    assert text == "half whole"
