@@ -195,3 +195,12 @@ def test_failures_of_one_step_end_it_once():
     bench.submit()
     bench.post(*(Failed(push.request, push.node, "e", True) for push in bench.pushes))
     assert bench.error[0] == "a[0]"
+
+
+def test_a_failure_takes_back_the_delays_of_the_same_step():
+    bench = Bench("stages: {a: {prompt: p}, b: {prompt: p, retries: 0}}")
+    bench.submit()
+    step = bench.post(*(Failed(push.request, push.node, "e", True) for push in bench.pushes))
+    assert bench.error[0] == "b"
+    assert step.delays == []
+    assert sorted(step.drops) == [push.request for push in bench.pushes]

@@ -1,0 +1,45 @@
+"""Random workflow definitions for property tests. No test by itself."""
+
+from itertools import count
+
+from hypothesis import strategies as st
+
+MOST_DEPTH = 3
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict:
+    """A small definition of any shape: groups in groups, copies, rounds, branches on what came before."""
+    return {"name": "random", "inputs": {"flag": {"type": "boolean"}}, "stages": _stages(draw, count(), 1, ())}
+
+
+def _stages(draw: st.DrawFn, numbers: count, depth: int, around: tuple[str, ...]) -> dict:
+    stages: dict[str, dict] = {}
+    for _ in range(draw(st.integers(3 if depth == 1 else 1, 6 - depth))):
+        needs = draw(st.lists(st.sampled_from(list(stages)), unique=True, max_size=3)) if stages else []
+        name = f"s{next(numbers)}"
+        stages[name] = _stage(draw, numbers, depth, needs, around)
+    return stages
+
+
+def _stage(draw: st.DrawFn, numbers: count, depth: int, needs: list[str], around: tuple[str, ...]) -> dict:
+    stage: dict = {"needs": needs}
+    seen = (*needs, *around)
+    tests = ["true", "false", "inputs.flag", *(f"({name}.output | tojson | length) % 2 == 0" for name in seen)]
+    if draw(st.integers(0, 3)) == 0:
+        stage["when"] = draw(st.sampled_from(tests))
+    if draw(st.integers(0, 3)) == 0:
+        sized = [f"range(({name}.output | tojson | length) % 3) | list" for name in seen]
+        stage["for_each"] = draw(st.sampled_from(["[]", "[7]", "['x', 'y']", *sized]))
+    if draw(st.integers(0, 3)) == 0:
+        condition = draw(st.sampled_from([*tests, "round < 1", "(output | tojson | length) % 3 > 0"]))
+        stage["repeat"] = {"while": condition, "max": draw(st.integers(1, 3))}
+    inside = " ".join(["{{ inputs.flag }}", *(f"{{{{ {name}.output }}}} {{{{ {name}.status }}}}" for name in seen)])
+    inside += " {{ index }} {{ item }}" if "for_each" in stage else ""
+    inside += " {{ round }} {{ previous }}" if "repeat" in stage else ""
+    kind = draw(st.sampled_from(["llm", "tool", "group", "group"] if depth < MOST_DEPTH else ["llm", "tool"]))
+    if kind == "group":
+        return {**stage, "stages": _stages(draw, numbers, depth + 1, seen)}
+    stage["retries"] = draw(st.integers(0, 2))
+    body = {"prompt": inside} if kind == "llm" else {"tool": "t", "args": {"text": inside}}
+    return {**stage, **body}
