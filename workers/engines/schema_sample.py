@@ -3,9 +3,7 @@
 import math
 from typing import Any
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
-
+from common.jsonschema_check import misfit, schema_fault
 from common.model import Json
 from workers.engines.protocol import EngineError
 
@@ -26,14 +24,16 @@ _TYPE_OF_KEYWORD = {
 
 def sample(schema: dict[str, Json]) -> Json:
     """A value that fits: required members only, the first choice of each. Raises EngineError where it finds none."""
-    validator = validator_for(schema)
-    try:
-        validator.check_schema(schema)
-    except SchemaError as error:
-        raise EngineError(f"json_schema is not a JSON Schema: {error.message}", retryable=False) from None
+    fault = schema_fault(schema)
+    if fault is not None:
+        raise EngineError(f"json_schema is not a JSON Schema: {fault}", retryable=False)
     value = _build(schema, schema, 0)
-    for error in validator(schema).iter_errors(value):
-        raise _refused(f"at {error.json_path}, {error.message}")
+    try:
+        wrong = misfit(value, schema)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if wrong is not None:
+        raise _refused(f"at {wrong}")
     return value
 
 
@@ -120,4 +120,5 @@ def _number(schema: dict[str, Any]) -> int | float:
     if low <= 0 <= high:
         return 0
     number = math.ceil(low / step) * step if low > 0 else math.floor(high / step) * step
-    return low if schema.get("type") == "number" and "multipleOf" not in schema and low > 0 else number
+    exact: int | float = low if schema.get("type") == "number" and "multipleOf" not in schema and low > 0 else number
+    return exact
