@@ -9,6 +9,7 @@ from common.events import Outcome
 from coordinator.language.definition import LlmBody, StageSpec, ToolBody
 
 HINT_WEIGHT = 3.0
+HINT_TOKENS = 1200.0
 CHARS_PER_TOKEN = 4.0
 TOOL_S = 0.1
 DEFAULT_OUTPUT_TOKENS = 128.0
@@ -37,10 +38,8 @@ class Estimates:
 
     def chars_per_token(self, workflow: str, stage: StageSpec) -> float:
         """Characters of a prompt per token of it."""
-        count, chars, tokens = self._read("chars", workflow, stage, 3)
-        return (
-            (HINT_WEIGHT * 400 * CHARS_PER_TOKEN + chars) / (HINT_WEIGHT * 400 + tokens) if count else CHARS_PER_TOKEN
-        )
+        _, chars, tokens = self._read("chars", workflow, stage, 3)
+        return (HINT_TOKENS * CHARS_PER_TOKEN + chars) / (HINT_TOKENS + tokens)
 
     def prompt_tokens(self, workflow: str, stage: StageSpec) -> float:
         """Mean prompt length; at the start that of the bare template."""
@@ -75,23 +74,14 @@ class Estimates:
         return (1.0 + observed) / (1.0 + predicted)
 
     def learn(self, workflow: str, stage: StageSpec, outcome: Outcome) -> None:
-        """A request of this stage finished."""
-        if isinstance(stage.body, LlmBody):
-            self.saw_answer(workflow, stage, outcome.prompt_chars, outcome)
-        else:
-            self.saw_tool(workflow, stage, outcome)
-
-    def saw_answer(self, workflow: str, stage: StageSpec, chars: int, outcome: Outcome) -> None:
-        """An llm request finished; chars is the length of its prompt."""
+        """A request of this stage finished. From an engine that reports no usage there is nothing to learn."""
         usage = outcome.usage
-        self._observe("output", workflow, stage, usage.output_tokens)
-        if usage.prompt_tokens:
+        if not isinstance(stage.body, LlmBody):
+            self._observe("tool", workflow, stage, outcome.run_ms / 1000)
+        elif usage.prompt_tokens:
+            self._observe("output", workflow, stage, usage.output_tokens)
             self._observe("prompt", workflow, stage, usage.prompt_tokens)
-            self._observe("chars", workflow, stage, chars, usage.prompt_tokens)
-
-    def saw_tool(self, workflow: str, stage: StageSpec, outcome: Outcome) -> None:
-        """A tool request finished."""
-        self._observe("tool", workflow, stage, outcome.run_ms / 1000)
+            self._observe("chars", workflow, stage, outcome.prompt_chars, usage.prompt_tokens)
 
     def saw_choice(self, kind: str, workflow: str, stage: StageSpec, taken: bool) -> None:
         """A `when` or `while` was evaluated."""
