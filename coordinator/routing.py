@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from common.model import LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
-from common.policy.cost import fits
+from common.policy.cost import longest_prompt
 from coordinator.cluster import Cluster, load_ms, needed_features
 from coordinator.language.definition import LlmBody, ToolBody
 from coordinator.places import Place
@@ -30,80 +30,75 @@ class Slack:
     work_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """Where a call goes: its seconds there, and its mean seconds on all that could have taken it."""
+
+    instance: str
+    cost_s: float
+    mean_s: float
+    prompt_tokens: int
+    call: LlmCall | ToolCall
+
+
 def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, slack: Slack) -> Push | Parked:
     """The request of a leaf, addressed. Raises TemplateError."""
-    if isinstance(at.spec.body, ToolBody):
-        return _route_tool(workflow, at, request, scope, cluster, slack)
-    assert isinstance(at.spec.body, LlmBody)
-    return _route_llm(workflow, at, at.spec.body, request, scope, cluster, slack)
+    name, body = workflow.definition.name, at.spec.body
+    if isinstance(body, ToolBody):
+        aim: _Aim | Parked = _aim_tool(name, at, body, scope, cluster)
+    else:
+        assert isinstance(body, LlmBody)
+        aim = _aim_llm(name, at, body, scope, cluster)
+    if isinstance(aim, Parked):
+        return aim
+    # What remains counts this request at its own time instead of its stage's mean.
+    others_s = max(0.0, slack.work_s - cluster.stage_s(name, at.spec))
+    budget = budget_s(slack.slo_s, aim.mean_s, aim.mean_s + others_s)
+    return Push(
+        request=request,
+        node=at.key,
+        instance=aim.instance,
+        offset_ms=round(1000 * cluster.policy.order.offset_s(budget, aim.cost_s)),
+        load_ms=load_ms(aim.cost_s),
+        budget_ms=round(1000 * budget),
+        deadline_at=workflow.head.slo.deadline_at,
+        prompt_tokens=aim.prompt_tokens,
+        call=aim.call,
+        stage=f"{name}/{at.spec.path}",
+        timeout_s=at.spec.timeout_s,
+        stream=workflow.head.stream and isinstance(aim.call, LlmCall),
+    )
 
 
-def _route_llm(
-    workflow: Workflow, at: Place, body: LlmBody, request: str, scope: Scope, cluster: Cluster, slack: Slack
-) -> Push | Parked:
+def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:
     serving = cluster.serving(body.model, body.requires, needed_features(body))
     if not serving:
         return Parked(_nobody_serves(body), hopeless=False)
-    call = render_llm(body, at, scope)
-    name, estimates = workflow.definition.name, cluster.estimates
+    call = _render_llm(body, at, scope)
+    estimates = cluster.estimates
     prompt_tokens = max(1, round(len(call.text()) / estimates.chars_per_token(name, at.spec)))
-    output_tokens = estimates.output_tokens(name, at.spec)
-    able = [instance for instance in serving if fits(instance, prompt_tokens)]
+    able = [instance for instance in serving if prompt_tokens <= longest_prompt(instance)]
     if not able:
-        longest = max(min(i.profile.context_tokens, i.profile.kv_tokens) for i in serving)
-        return Parked(
-            f"the prompt has about {prompt_tokens} tokens; no instance takes more than {longest}", hopeless=True
-        )
+        longest = max(map(longest_prompt, serving))
+        reason = f"the prompt has about {prompt_tokens} tokens; no instance takes more than {longest}"
+        return Parked(reason, hopeless=True)
+    output_tokens = estimates.output_tokens(name, at.spec)
     costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]
     chosen = cluster.choose(able, costs)
-    budget = budget_s(slack.slo_s, sum(costs) / len(costs), slack.work_s)
-    return Push(
-        request=request,
-        node=at.key,
-        instance=able[chosen].id,
-        offset_ms=round(1000 * cluster.policy.order.offset_s(budget, costs[chosen])),
-        load_ms=load_ms(costs[chosen]),
-        budget_ms=round(1000 * budget),
-        deadline_at=workflow.head.slo.deadline_at,
-        prompt_tokens=prompt_tokens,
-        call=call,
-        stage=f"{name}/{at.spec.path}",
-        timeout_s=at.spec.timeout_s,
-        stream=workflow.head.stream,
-    )
+    return _Aim(able[chosen].id, costs[chosen], sum(costs) / len(costs), prompt_tokens, call)
 
 
-def _route_tool(
-    workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, slack: Slack
-) -> Push | Parked:
-    assert isinstance(at.spec.body, ToolBody)
-    cost = cluster.stage_s(workflow.definition.name, at.spec)
-    budget = budget_s(slack.slo_s, cost, slack.work_s)
-    return Push(
-        request=request,
-        node=at.key,
-        instance=TOOLS,
-        offset_ms=round(1000 * cluster.policy.order.offset_s(budget, cost)),
-        load_ms=load_ms(cost),
-        budget_ms=round(1000 * budget),
-        deadline_at=workflow.head.slo.deadline_at,
-        prompt_tokens=1,
-        call=ToolCall(at.spec.body.tool, scope.render(at.spec.body.args, at)),
-        stage=f"{workflow.definition.name}/{at.spec.path}",
-        timeout_s=at.spec.timeout_s,
-        stream=False,
-    )
+def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim:
+    cost = cluster.stage_s(name, at.spec)
+    return _Aim(TOOLS, cost, cost, 1, ToolCall(body.tool, scope.render(body.args, at)))
 
 
-def render_llm(body: LlmBody, at: Place, scope: Scope) -> LlmCall:
-    """The call of an llm stage. Raises TemplateError."""
+def _render_llm(body: LlmBody, at: Place, scope: Scope) -> LlmCall:
     prompt = None if body.prompt is None else scope.render(body.prompt, at)
     messages = None
     if body.messages:
         messages = tuple({"role": role, "content": scope.render(text, at)} for role, text in body.messages)
-    sampling = Sampling(
-        body.max_tokens, body.temperature, body.top_p, body.stop, body.seed, body.json_schema
-    )  # fmt: skip
+    sampling = Sampling(body.max_tokens, body.temperature, body.top_p, body.stop, body.seed, body.json_schema)
     return LlmCall(prompt, messages, body.model, sampling)
 
 

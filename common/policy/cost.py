@@ -24,7 +24,6 @@ def serves(instance: Instance, model: str | None, requires: frozenset[str], feat
     return named and requires <= instance.labels and features <= instance.features
 
 
-def fits(instance: Instance, prompt_tokens: int) -> bool:
-    """Whether the prompt, and at least one token after it, is within the instance's context and memory."""
-    profile = instance.profile
-    return prompt_tokens < profile.context_tokens and prompt_tokens <= profile.kv_tokens
+def longest_prompt(instance: Instance) -> int:
+    """Tokens of the longest prompt that, with a token after it, is within the instance's context and memory."""
+    return min(instance.profile.context_tokens, instance.profile.kv_tokens) - 1
