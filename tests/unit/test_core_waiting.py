@@ -86,7 +86,7 @@ def test_it_says_what_nobody_serves(stage, missing):
 def test_a_prompt_that_fits_nowhere_fails_at_once():
     bench = Bench("stages: {a: {prompt: '{{ inputs.text }}'}}", {"text": "x" * 400_000})
     bench.submit()
-    assert bench.error == ("a", "the prompt has about 100000 tokens; no instance takes more than 32768")
+    assert bench.error == ("a", "the prompt has about 100000 tokens; no instance takes more than 32767")
 
 
 def test_a_long_prompt_goes_where_it_fits():

@@ -1,0 +1,153 @@
+"""What is learned while workflows run: hints at the start, means later, nothing lost between coordinators."""
+
+import pytest
+from core_bench import definition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.events import Outcome
+from common.model import Usage
+from coordinator.estimates import Estimates
+
+STAGES = definition(
+    {
+        "stages": {
+            "hinted": {"prompt": "x" * 400, "expect": {"output_tokens": 50}},
+            "bare": {"messages": [{"role": "system", "content": "x" * 100}, {"role": "user", "content": "y" * 60}]},
+            "short": {"prompt": "p", "max_tokens": 20},
+            "big": {"prompt": "p", "model": "big"},
+            "tool": {"tool": "t"},
+            "slow": {"tool": "t", "expect": {"seconds": 4}},
+        }
+    }
+).stages
+
+
+def answer(output_tokens=0, prompt_tokens=1, chars=0, run_ms=0):
+    return Outcome("text", "i", 0, run_ms, Usage(prompt_tokens, output_tokens), chars)
+
+
+def test_at_the_start_the_hints_hold():
+    new = Estimates()
+    assert new.output_tokens("w", STAGES["hinted"]) == 50
+    assert new.output_tokens("w", STAGES["bare"]) == 128
+    assert new.output_tokens("w", STAGES["short"]) == 20
+    assert new.prompt_tokens("w", STAGES["hinted"]) == 100
+    assert new.prompt_tokens("w", STAGES["bare"]) == 40
+    assert new.chars_per_token("w", STAGES["bare"]) == 4
+    assert new.tool_s("w", STAGES["tool"]) == pytest.approx(0.1)
+    assert new.tool_s("w", STAGES["slow"]) == 4
+    assert new.chance("when", "w", STAGES["bare"]) == 0.5
+    assert new.speed("i") == 1
+
+
+def test_a_wrong_hint_is_soon_outvoted():
+    known = Estimates()
+    for _ in range(27):
+        known.learn("w", STAGES["hinted"], answer(output_tokens=500, prompt_tokens=1000, chars=3000))
+        known.learn("w", STAGES["slow"], answer(run_ms=1000))
+        known.saw_choice("while", "w", STAGES["hinted"], True)
+    assert known.output_tokens("w", STAGES["hinted"]) == pytest.approx(0.1 * 50 + 0.9 * 500)
+    assert known.prompt_tokens("w", STAGES["hinted"]) == pytest.approx(0.1 * 100 + 0.9 * 1000)
+    assert known.chars_per_token("w", STAGES["hinted"]) == pytest.approx(3, rel=0.02)
+    assert known.tool_s("w", STAGES["slow"]) == pytest.approx(0.1 * 4 + 0.9 * 1)
+    assert known.chance("while", "w", STAGES["hinted"]) == pytest.approx(0.95)
+
+
+def test_stages_workflows_models_and_questions_are_kept_apart():
+    known = Estimates()
+    known.learn("w", STAGES["hinted"], answer(output_tokens=500))
+    known.saw_choice("when", "w", STAGES["big"], True)
+    assert known.output_tokens("other", STAGES["hinted"]) == 50
+    assert known.output_tokens("w", STAGES["short"]) == 20
+    assert known.output_tokens("w", STAGES["big"]) == 128
+    assert known.chance("while", "w", STAGES["big"]) == 0.5
+    assert known.chance("when", "w", STAGES["big"]) == 0.625
+
+
+def test_an_engine_that_reports_no_usage_teaches_nothing():
+    known = Estimates()
+    known.learn("w", STAGES["hinted"], answer(prompt_tokens=0, chars=400))
+    assert known.output_tokens("w", STAGES["hinted"]) == 50
+    assert known.take_added() == {}
+
+
+def test_an_empty_answer_is_an_answer():
+    known = Estimates()
+    known.learn("w", STAGES["hinted"], answer(output_tokens=0))
+    assert known.output_tokens("w", STAGES["hinted"]) == pytest.approx(37.5)
+
+
+def test_speed_is_observed_over_predicted_time():
+    known = Estimates()
+    for _ in range(50):
+        known.saw_speed("slow", 2.0, 3.0)
+        known.saw_speed("fast", 2.0, 1.0)
+    assert known.speed("slow") == pytest.approx(151 / 101)
+    assert known.speed("fast") == pytest.approx(51 / 101)
+    assert known.speed("new") == 1
+
+
+def test_what_was_taken_is_not_given_twice():
+    known = Estimates()
+    known.saw_speed("i", 1.0, 2.0)
+    assert known.take_added() == {"speed/i": (1.0, 2.0)}
+    assert known.take_added() == {}
+    assert known.speed("i") == 1.5
+
+
+class Shared:
+    """What all coordinators have told: sums, added one to another."""
+
+    def __init__(self):
+        self.sums = {}
+
+    def add(self, added):
+        for name, values in added.items():
+            old = self.sums.get(name, (0.0,) * len(values))
+            self.sums[name] = tuple(a + b for a, b in zip(old, values, strict=True))
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["learn", "tell", "hear"]), st.integers(0, 1), st.integers(1, 9)), max_size=40
+)
+
+
+@given(moves)
+def test_nothing_is_lost_or_counted_twice_between_coordinators(history):
+    shared, both, total = Shared(), (Estimates(), Estimates()), 0
+    for move, who, tokens in history:
+        if move == "learn":
+            both[who].learn("w", STAGES["hinted"], answer(output_tokens=tokens))
+            total += 1
+        elif move == "tell":
+            shared.add(both[who].take_added())
+        else:
+            both[who].replace(shared.sums)
+    learned = sum(tokens for move, _, tokens in history if move == "learn")
+    for one in both:
+        shared.add(one.take_added())
+    for one in both:
+        one.replace(shared.sums)
+        assert one.output_tokens("w", STAGES["hinted"]) == pytest.approx((3 * 50 + learned) / (3 + total))
+
+
+@given(moves)
+def test_what_one_learned_and_told_last_it_knows_before_it_hears_of_it(history):
+    shared, one, seen = Shared(), Estimates(), []
+    for move, _, tokens in history:
+        if move == "learn":
+            one.learn("w", STAGES["hinted"], answer(output_tokens=tokens))
+            seen.append(tokens)
+        elif move == "tell":
+            shared.add(one.take_added())
+        else:
+            one.replace(shared.sums)
+        assert one.output_tokens("w", STAGES["hinted"]) == pytest.approx((3 * 50 + sum(seen)) / (3 + len(seen)))
+
+
+def test_what_is_heard_is_copied():
+    one, sums = Estimates(), {"speed/i": (1.0, 2.0)}
+    one.replace(sums)
+    one.saw_speed("i", 1.0, 1.0)
+    assert sums == {"speed/i": (1.0, 2.0)}
