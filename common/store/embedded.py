@@ -53,8 +53,9 @@ class EmbeddedServer:
         self._process = process
         self.port = port
         self.pid = process.pid
-        self.url = f"redis://:{password}@127.0.0.1:{port}/0"
-        self.socket_url = f"unix://:{password}@{quote(str(socket_path))}?db=0"
+        # With the user named: `redis-cli -u` of Redis 7.0 takes `:password` as that of a user without a name.
+        self.url = f"redis://default:{password}@127.0.0.1:{port}/0"
+        self.socket_url = f"unix://default:{password}@{quote(str(socket_path))}?db=0"
         self.version = ""
 
     @classmethod
