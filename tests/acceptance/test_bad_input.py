@@ -39,7 +39,7 @@ class Bench:
         return entry.decode()
 
     def first(self, entry: str) -> Event:
-        return next(self.client.events(entry, timeout_s=10))
+        return next(self.client.events(entry, timeout_s=20))
 
     def good(self) -> None:
         """A workflow like any other's completes, and every process is alive."""
@@ -54,7 +54,7 @@ def deployed(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("bad-input")
     own = plugins.install(folder / "own")
     with (
-        Deployment(server, namespace, folder, PYTHONPATH=str(own)) as deployment,
+        Deployment(server, namespace, folder, PYTHONPATH=str(own), HEXGEN_LEASE_S="30") as deployment,
         redis.Redis.from_url(server.url) as connection,
     ):
         deployment.define(GOOD)
