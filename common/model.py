@@ -81,7 +81,7 @@ class InstanceProfile:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An engine and its queue, as the cluster sees it. `speed`: observed / predicted execution time."""
+    """An engine and its queue, as the cluster sees it."""
 
     id: str
     epoch: int
@@ -90,7 +90,6 @@ class Instance:
     labels: frozenset[str] = field(default_factory=frozenset)
     features: frozenset[str] = field(default_factory=frozenset)
     status: str = "ready"
-    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,7 @@ def instances(as_json: bool, **flags: Any) -> None:
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), help="your BIRD folder")
 @click.option("--model-dir", type=click.Path(file_okay=False, path_type=Path), default=MODEL, show_default=True,
               help="vllm: the model's folder")  # fmt: skip
+@click.option("--max-tokens", type=click.IntRange(1), help="cap every answer at so many tokens [vllm 64]")
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), help="keep databases, logs and state in this folder"
 )

@@ -14,7 +14,7 @@ from rich.table import Table
 from common.model import Json
 from hexgen_flow import demo
 
-VLLM = demo.Plan(engine="vllm", workflows=4, rate=0.1, slo_s=600.0, time_scale=1.0)
+VLLM = demo.Plan(engine="vllm", workflows=4, rate=0.1, slo_s=600.0, time_scale=1.0, max_tokens=64)
 
 
 def show(options: Mapping[str, Any], keep: Path | None, as_json: bool) -> None:

@@ -69,11 +69,6 @@ class Instances:
             found = await self._client.zrangebyscore(self._keys.instances, "-inf", oldest)
         return [name.decode() for name in found]
 
-    async def set_speed(self, instance: str, speed: float) -> None:
-        """Observed over predicted execution time, learned by coordinators."""
-        with translated():
-            await self._client.hset(self._keys.instance(instance), "speed", f"{speed:.4f}")
-
     async def describe(self) -> list[dict[str, Json]]:
         """All there is to show of each instance."""
         shown: list[dict[str, Json]] = []
@@ -93,7 +88,6 @@ class Instances:
                     "labels": sorted(instance.labels),
                     "queued": queued,
                     "backlog_s": backlogs.get(name, 0) / 1000,
-                    "speed": instance.speed,
                     "load": wire.unpack(fields[b"load"]) if b"load" in fields else None,
                 }
             )
@@ -118,5 +112,4 @@ def _instance(name: str, fields: dict[bytes, bytes]) -> Instance:
         labels=frozenset(serves["labels"]),
         features=frozenset(serves["features"]),
         status=fields[b"status"].decode(),
-        speed=float(fields.get(b"speed", b"1")),
     )
