@@ -5,9 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+
+# No time limit per example: on a busy machine it says nothing about the code.
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")
