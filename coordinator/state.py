@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from common.events import Outcome
-from common.model import Head, Json, Node
-from coordinator.language.definition import Definition
+from common.model import Head, Json, Node, Push
+from coordinator.language.definition import Definition, StageSpec
 
 PENDING = Node()
 
@@ -23,3 +23,22 @@ class Workflow:
     nodes: dict[str, Node] = field(default_factory=dict)
     outputs: dict[str, Outcome] = field(default_factory=dict)
     memo: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Step:
+    """What must take effect, all of it or nothing. `workflow` is the state after it.
+
+    `status` is "running" or how it ended; `outcomes` and `choices` are what there is to learn from it.
+    """
+
+    workflow: Workflow
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pushes: list[Push] = field(default_factory=list)
+    delays: list[tuple[str, int]] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    events: list[tuple[str, Json]] = field(default_factory=list)
+    status: str = "running"
+    result: Json = None
+    outcomes: list[tuple[StageSpec, Outcome]] = field(default_factory=list)
+    choices: list[tuple[str, StageSpec, bool]] = field(default_factory=list)

@@ -1,0 +1,75 @@
+"""The book of one step: nodes changed by legal moves only, events told, the end. Knows no stages and no requests."""
+
+from dataclasses import replace
+
+from common.model import Json, Node
+from common.states import REQUEST, STAGE, WORKFLOW, move
+from coordinator.state import PENDING, Step, Workflow
+
+
+class Ledger:
+    """Writes `out`, whose workflow is a copy that is changed in place: the one given stays as it was."""
+
+    def __init__(self, workflow: Workflow, now: int) -> None:
+        after = replace(workflow, nodes=dict(workflow.nodes), outputs=dict(workflow.outputs), memo=dict(workflow.memo))
+        self.out = Step(after)
+        self.nodes = after.nodes
+        self.now = now
+
+    @property
+    def running(self) -> bool:
+        """Whether the workflow has not ended in this step."""
+        return self.out.status == "running"
+
+    @property
+    def left_ms(self) -> int:
+        """Time to the deadline; negative when it has passed."""
+        return self.out.workflow.head.slo.deadline_at - self.now
+
+    def node(self, key: str) -> Node:
+        """The state of a node; one that is not known is pending."""
+        return self.nodes.get(key, PENDING)
+
+    def set(self, key: str, **changes: object) -> None:
+        """Change some fields of a node."""
+        node = replace(self.node(key), **changes)  # type: ignore[arg-type]
+        self.nodes[key] = self.out.nodes[key] = node
+
+    def move(self, key: str, event: str, **changes: object) -> None:
+        """Move a stage, copy or round, and change other fields with it. Raises IllegalTransition."""
+        self.set(key, status=move(STAGE, self.node(key).status, event), **changes)
+
+    def move_request(self, key: str, event: str, **changes: object) -> None:
+        """Move the request of a leaf, and change other fields with it. Raises IllegalTransition."""
+        self.set(key, phase=move(REQUEST, self.node(key).phase, event), **changes)
+
+    def tell(self, kind: str, data: dict[str, Json]) -> None:
+        """An event for the user."""
+        self.out.events.append((kind, data))
+
+    def fail(self, key: str, error: str) -> None:
+        """A node fails, and the workflow with it."""
+        node = self.node(key)
+        if node.phase == "queued":
+            self.move_request(key, "fail")
+        if node.status == "running":
+            self.move(key, "fail")
+        self.set(key, error=error)
+        self.end("fail", {"stage": key, "error": error})
+
+    def end(self, how: str, told: dict[str, Json]) -> None:
+        """End the workflow: what is live is dropped, what this step would have started is taken back."""
+        head, out = self.out.workflow.head, self.out
+        out.status = move(WORKFLOW, out.status, how)
+        out.result = {
+            "workflow": out.workflow.id,
+            "status": out.status,
+            **told,
+            "elapsed_s": (self.now - head.slo.arrival_at) / 1000,
+            "slo_s": (head.slo.deadline_at - head.slo.arrival_at) / 1000,
+            "slo_met": out.status == "completed" and self.now <= head.slo.deadline_at,
+        }
+        self.tell(out.status, out.result)
+        out.drops = [node.request for node in self.nodes.values() if node.request and node.phase != "completed"]
+        out.pushes.clear()
+        out.delays.clear()
