@@ -1,6 +1,5 @@
 """The three kinds of template: what they render, which names they read, and how they fail."""
 
-import timeit
 from types import MappingProxyType
 
 import pytest
@@ -264,22 +263,3 @@ class TestNative:
             failure(compile_native, {"a": ["{{ run.nope }}"]})
             == "at.a.0: there is no key 'nope'; there are: output, status"
         )
-
-
-@pytest.mark.parametrize(
-    ("compile_", "source"),
-    [
-        (compile_text, "Write one SQL query for: {{ inputs.question }}"),
-        (
-            compile_text,
-            "The query {{ (previous.retry if previous else run.output).sql }} failed: {{ run.output.error }}.",
-        ),
-        (compile_expression, "run.output.error and inputs.n < 3"),
-        (compile_native, {"database": "{{ inputs.database }}", "sql": "{{ draft.output | code_block('sql') }}"}),
-    ],
-)
-def test_rendering_costs_microseconds(compile_, source):
-    template = compile_(source, "at")
-    # The best of many short runs: other load on the machine does not count.
-    fastest = min(timeit.repeat(lambda: template.render(CONTEXT), number=20, repeat=100)) / 20
-    assert fastest < 15e-6
