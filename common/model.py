@@ -7,6 +7,10 @@ Json = Any
 """A value JSON can carry: None, bool, int, float, str, list or dict."""
 
 
+TOOLS = "tools"
+"""The queue of tool requests: an instance without an engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slo:
     """When a workflow should be done. Both in ms of Redis time since the epoch."""
@@ -42,6 +46,10 @@ class LlmCall:
             return self.prompt
         return "\n".join(message["content"] for message in self.messages or ())
 
+    def characters(self) -> int:
+        """How much it carries."""
+        return len(self.text())
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -49,6 +57,20 @@ class ToolCall:
 
     tool: str
     args: dict[str, Json]
+
+    def characters(self) -> int:
+        """How much it carries, about."""
+        return _characters(self.args)
+
+
+def _characters(value: Json) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(key) + _characters(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    return 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ LONGEST_RETRY_MS = 30_000
 LOOK_AGAIN_MS = 1_000
 MAX_REQUESTS = 10_000
 MAX_NODES = 30_000
+STEP_CHARACTERS = 16 << 20
 
 
 def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: int) -> Step:
@@ -222,8 +223,12 @@ class _Walk(Ledger):
             return
         work_s = Remaining(self._definition, self.nodes, self._cluster).workflow_s()
         slack = Slack(self.left_ms / 1000, work_s)
+        room = STEP_CHARACTERS
         for at in self._ready:
-            self._send(at, slack)
+            if room > 0:
+                room -= self._send(at, slack)
+            else:
+                self._put_off(at)
             if not self.running:
                 return
 
@@ -234,18 +239,25 @@ class _Walk(Ledger):
         keys = {key for key, node in self.nodes.items() if node.request}
         return len(keys.union(at.key for at in self._ready)) > MAX_REQUESTS
 
-    def _send(self, at: Place, slack: Slack) -> None:
+    def _put_off(self, at: Place) -> None:
+        """To one of the next steps, so that none grows beyond what the store takes at once."""
+        self.move_request(at.key, "park")
+        self.out.delays.append((at.key, 0))
+
+    def _send(self, at: Place, slack: Slack) -> int:
+        """Give a leaf its request. Returns the characters it carries."""
         request = self.node(at.key).request or self._cluster.new_id()
         try:
             routed = route(self.out.workflow, at, request, self._scope, self._cluster, slack)
         except TemplateError as error:
             self.fail(at.key, str(error))
-            return
+            return 0
         if isinstance(routed, Parked):
             self._park(at, routed)
-            return
+            return 0
         self.move_request(at.key, "dispatch", request=request, error="")
         self.out.pushes.append(routed)
+        return routed.call.characters()
 
     def _park(self, at: Place, parked: Parked) -> None:
         """Look again later, or fail where there is no use."""

@@ -6,6 +6,7 @@ import pytest
 from core_bench import START, TWO, Bench, instance
 
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
+from coordinator import core
 
 ONE = "stages: {a: {prompt: p}}"
 NOBODY = "no ready instance serves any model"
@@ -210,3 +211,18 @@ def test_evacuated_and_retried_and_completed_in_one_step():
     bench.now += 500
     step = bench.post(Evacuated(bench.of("a[0]").request, "a[0]"), Due("a[1]"), bench.completed("a[2]", "x"))
     assert [push.node for push in step.pushes] == ["a[0]", "a[1]"]
+
+
+@pytest.mark.parametrize(
+    "stage", [{"prompt": "{{ inputs.text }}"}, {"tool": "t", "args": {"rows": [{"text": "{{ inputs.text }}"}, 1]}}]
+)
+def test_more_than_one_step_may_carry_follows_in_the_next_ones(monkeypatch, stage):
+    monkeypatch.setattr(core, "STEP_CHARACTERS", 2500)
+    bench = Bench({"stages": {"a": {"for_each": "range(8) | list", **stage}}}, {"text": "x" * 1000})
+    step = bench.submit()
+    assert bench.queued == ["a[0]", "a[1]", "a[2]"]
+    assert step.delays == [(f"a[{index}]", 0) for index in range(3, 8)]
+    step = bench.post(*map(Due, bench.delays))
+    assert [push.node for push in step.pushes] == ["a[3]", "a[4]", "a[5]"]
+    assert "waiting" not in "".join(bench.told)
+    assert len(bench.run().output["a"]) == 8
