@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.model import LlmCall, Push, Sampling, ToolCall
+from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
 from common.policy.cost import longest_prompt
 from coordinator.cluster import Cluster, load_ms, needed_features
@@ -10,8 +10,6 @@ from coordinator.language.definition import LlmBody, ToolBody
 from coordinator.places import Place
 from coordinator.scope import Scope
 from coordinator.state import Workflow
-
-TOOLS = "tools"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from common import clock
 from common.errors import HexgenError
-from common.model import Json
+from common.model import TOOLS, Json
 from common.settings import Settings, load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
@@ -227,7 +227,8 @@ def report(plan: Plan, data: Dataset, done: Run) -> dict[str, Json]:
         "slo_s": plan.slo_s,
         "slo_attainment": sum(bool(end["slo_met"]) for end in completed.values()) / plan.workflows,
         "execution_accuracy": execution_accuracy(answers, data.databases).mean,
-        "instances": dict(sorted(done.served.items())),
+        "instances": {name: count for name, count in sorted(done.served.items()) if name != TOOLS},
+        "tool_requests": done.served.get(TOOLS, 0),
         "elapsed_s": round(done.elapsed_s, 3),
     }
 

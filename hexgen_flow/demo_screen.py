@@ -49,6 +49,7 @@ def _table(found: Mapping[str, Json]) -> Table:
         table.add_row("time", f"engines {found['time_scale']:g} times faster than real; times are this machine's")
     for name, count in found["instances"].items():
         table.add_row(f"requests on {name}", f"{count} ({count / total:.0%})")
+    table.add_row("requests of tools", str(found["tool_requests"]))
     for error in found["errors"]:
         table.add_row("error", error)
     return table

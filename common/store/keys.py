@@ -5,9 +5,6 @@ from common.errors import InvalidDocument
 GROUP = "coordinators"
 """Consumer group of the submission and completion streams."""
 
-TOOLS = "tools"
-"""The queue of tool requests: an instance without an engine."""
-
 
 class Keys:
     """Key names of one namespace (a cell). One hash tag: scripts span workflow, queues and streams."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from common import wire
 from common.errors import Superseded
 from common.events import Outcome
-from common.model import Claim, Json
+from common.model import TOOLS, Claim, Json
 from common.store.client import BLOCK_S, Client, translated
-from common.store.keys import TOOLS, Keys
+from common.store.keys import Keys
 from common.store.scripts import Call, Scripts
 
 DEAD_LETTERS = 10_000

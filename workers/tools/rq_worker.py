@@ -21,11 +21,10 @@ from common import clock, wire
 from common.backoff import patiently
 from common.errors import InvalidDocument
 from common.events import Outcome
-from common.model import Claim, ToolCall
+from common.model import TOOLS, Claim, ToolCall
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.client import connect_sync
-from common.store.keys import TOOLS
 from common.store.queues import Room, Seat, call_id
 from workers.lease import LeaseKeeper
 from workers.tools.registry import ToolContext, ToolError, load, preload
