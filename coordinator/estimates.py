@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from common.events import Outcome
 from coordinator.language.definition import LlmBody, StageSpec, ToolBody
 
+MOST_NAMES = 20_000
+"""What is learned of has a bound: inline definitions may have any number of names."""
+
 HINT_WEIGHT = 3.0
 HINT_TOKENS = 1200.0
 CHARS_PER_TOKEN = 4.0
@@ -35,6 +38,11 @@ class Estimates:
         taken = {name: tuple(values) for name, values in self._added.items()}
         self._added.clear()
         return taken
+
+    def give_back(self, taken: Mapping[str, tuple[float, ...]]) -> None:
+        """What was taken could not be told; it is told the next time."""
+        for name, values in taken.items():
+            _add(self._added, name, values)
 
     def chars_per_token(self, workflow: str, stage: StageSpec) -> float:
         """Characters of a prompt per token of it."""
@@ -94,6 +102,8 @@ class Estimates:
 
     def _observe(self, kind: str, workflow: str, stage: StageSpec, *values: float) -> None:
         name = _name(kind, workflow, stage)
+        if name not in self._sums and len(self._sums) >= MOST_NAMES:
+            return
         for sums in (self._sums, self._added):
             _add(sums, name, (1.0, *values))
 

@@ -11,6 +11,9 @@ from coordinator.places import Place
 from coordinator.scope import Scope
 from coordinator.state import Workflow
 
+SURELY = 1.5
+"""A prompt is refused unseen only if its estimated length is so many times what any instance takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parked:
@@ -78,8 +81,12 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     able = [instance for instance in serving if prompt_tokens <= longest_prompt(instance)]
     if not able:
         longest = max(map(longest_prompt, serving))
-        reason = f"the prompt has about {prompt_tokens} tokens; no instance takes more than {longest}"
-        return Parked(reason, hopeless=True)
+        if prompt_tokens > SURELY * longest:
+            reason = f"the prompt has about {prompt_tokens} tokens; no instance takes more than {longest}"
+            return Parked(reason, hopeless=True)
+        # The estimate may be too high: let the engine with most room count.
+        able = [instance for instance in serving if longest_prompt(instance) == longest]
+        prompt_tokens = longest
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]
     chosen = cluster.choose(able, costs)

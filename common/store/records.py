@@ -127,6 +127,8 @@ class Records:
 
     async def learn(self, added: Mapping[str, tuple[float, ...]]) -> None:
         """Add to the running sums."""
+        if not added:
+            return
         with translated():
             pipeline = self._client.pipeline(transaction=False)
             for name, values in added.items():

@@ -1,6 +1,7 @@
 """Housekeeping: tell others what was learned, forget instances long gone and coordinators that will not come back."""
 
 from common import clock
+from common.errors import HexgenError
 from coordinator.desk import Desk
 
 PAUSE_S = 2.0
@@ -10,8 +11,11 @@ FORGET_S = 24 * 3600.0
 async def janitor(desk: Desk) -> None:
     """One round, then a pause."""
     added = desk.estimates.take_added()
-    if added:
+    try:
         await desk.cell.records.learn(added)
+    except HexgenError:
+        desk.estimates.give_back(added)
+        raise
     desk.estimates.replace(await desk.cell.records.learned())
     for instance in await desk.cell.instances.silent(int(FORGET_S * 1000)):
         await desk.cell.instances.remove(instance)

@@ -151,3 +151,20 @@ def test_what_is_heard_is_copied():
     one.replace(sums)
     one.saw_speed("i", 1.0, 1.0)
     assert sums == {"speed/i": (1.0, 2.0)}
+
+
+def test_what_could_not_be_told_is_told_the_next_time():
+    known = Estimates()
+    known.saw_speed("i", 2.0, 3.0)
+    taken = known.take_added()
+    known.saw_speed("i", 1.0, 1.0)
+    known.give_back(taken)
+    assert known.take_added() == {"speed/i": (3.0, 4.0)}
+
+
+def test_names_have_a_bound(monkeypatch):
+    monkeypatch.setattr("coordinator.estimates.MOST_NAMES", 3)
+    known = Estimates()
+    for number in range(9):
+        known.saw_choice("when", f"inline{number}", STAGES["hinted"], taken=True)
+    assert len(known.take_added()) == 3

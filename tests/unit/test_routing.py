@@ -125,3 +125,9 @@ def test_an_empty_prompt_counts_as_one_token():
     bench = Bench({"stages": {"a": {"prompt": ""}}})
     bench.submit()
     assert bench.of("a").prompt_tokens == 1
+
+
+def test_a_prompt_that_may_be_too_long_goes_to_the_instance_with_most_room():
+    bench = Bench(FLOW, {"text": "x" * 4 * 40_000})
+    bench.submit()
+    assert bench.of("a").prompt_tokens == 32_767
