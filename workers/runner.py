@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from common.backoff import patiently
+from common.errors import Superseded
 from common.events import Outcome
 from common.model import Claim, InstanceProfile
 from common.store.cell import Cell
@@ -33,6 +34,7 @@ class Runner:
         self._room_changed = asyncio.Event()
         self._waiter: asyncio.Task[bool] | None = None
         self._draining = False
+        self._superseded = False
         self._leases: LeaseKeeper | None = None
 
     def attach(self, leases: LeaseKeeper) -> None:
@@ -150,6 +152,15 @@ class Runner:
             log.info("request %s is no longer ours; aborting", request)
             task.cancel()
 
+    def supersede(self) -> None:
+        """A later incarnation has the instance: this one must touch nothing of it any more."""
+        self._superseded = True
+
+    def check(self) -> None:
+        """Raise Superseded if a later incarnation has taken over."""
+        if self._superseded:
+            raise Superseded(f"instance {self._seat.instance} has been started again elsewhere; this worker stops")
+
     def stop_claiming(self) -> None:
         """Let claim_loop end, at once."""
         self._draining = True
@@ -162,7 +173,7 @@ class Runner:
 
     async def drain(self, grace_s: float) -> None:
         """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back."""
-        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining"), "drain")
+        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=grace_s)
         held = [(request, task) for request, task in self._running.items()]
@@ -174,7 +185,7 @@ class Runner:
             self._something_ended.set()
             await asyncio.sleep(0.01)
         # Whatever a coordinator pushed before it saw the new status.
-        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining"), "drain")
+        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
 
 
 async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None:
@@ -187,6 +198,7 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         for loop in (claiming, handing_in):
             if loop.done():
                 await loop
+        runner.check()
         runner.stop_claiming()
         await claiming
         await runner.drain(grace_s)

@@ -9,7 +9,6 @@ import socket
 from dataclasses import dataclass
 
 from common.backoff import patiently
-from common.errors import Superseded
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.queues import Seat
@@ -64,13 +63,12 @@ async def _serve(
     options: InstanceOptions,
 ) -> None:
     loop = asyncio.get_running_loop()
-    superseded = asyncio.Event()
 
     def on_gone(request: str) -> None:
         loop.call_soon_threadsafe(runner.gone, request)
 
     def on_superseded() -> None:
-        loop.call_soon_threadsafe(superseded.set)
+        runner.supersede()
         loop.call_soon_threadsafe(stop.set)
 
     def load() -> dict[str, int]:
@@ -90,9 +88,7 @@ async def _serve(
     leases.start()
     try:
         await run_until(runner, stop, options.grace_s)
-        if superseded.is_set():
-            raise Superseded(f"instance {options.instance} has been started again elsewhere; this worker stops")
-        await cell.instances.remove(options.instance)
+        await cell.instances.remove(options.instance, seat.epoch)
         log.info("instance %s is drained", options.instance)
     finally:
         leases.stop()

@@ -8,6 +8,8 @@ from common.store.client import Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
 
+KEEP_GONE_MS = 24 * 3600 * 1000
+
 
 class Instances:
     """Registration and reading of instances."""
@@ -33,17 +35,9 @@ class Instances:
             )
         )
 
-    async def remove(self, instance: str) -> None:
-        """Forget an instance whose queue is empty."""
-        keys = self._keys
-        with translated():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                pipeline.zrem(keys.instances, instance)
-                pipeline.hset(keys.instance(instance), "status", "gone")
-                pipeline.pexpire(keys.instance(instance), 24 * 3600 * 1000)
-                pipeline.hdel(keys.backlog, instance)
-                pipeline.delete(keys.wake(instance))
-                await pipeline.execute()
+    async def remove(self, instance: str, epoch: int | None = None) -> bool:
+        """Forget an instance whose queue is empty; False when, with an epoch, a later incarnation has it."""
+        return bool(await self._scripts.run("leave", instance, "" if epoch is None else epoch, KEEP_GONE_MS))
 
     async def all(self) -> list[Instance]:
         """Every registered instance, sorted by id."""

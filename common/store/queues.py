@@ -104,10 +104,15 @@ class Queues:
                 maxlen=10_000, approximate=True, nomkstream=True,
             )  # fmt: skip
 
-    async def evacuate(self, instance: str, status: str, most: int = 100) -> int:
-        """Route what is queued on an instance anew, all of it; sets the instance's status if one is given."""
+    async def evacuate(self, instance: str, status: str, epoch: int | None = None, most: int = 100) -> int:
+        """Give an instance this status and route all that is queued on it anew; how much that was.
+
+        With an epoch, only that incarnation is meant: raises Superseded when a later one has the instance.
+        """
         total = 0
-        while moved := int(await self._scripts.run("evacuate", instance, status, most)):
+        while moved := int(await self._scripts.run("evacuate", instance, "" if epoch is None else epoch, status, most)):
+            if moved < 0:
+                raise Superseded(f"instance {instance} has been started again elsewhere; this worker stops")
             total += moved
         return total
 

@@ -362,3 +362,26 @@ async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:
     await cell.client.script_flush()
     looks = await cell.inbox.begin([("w1", -1), ("w1", -1)], 10)
     assert [look.version for look in looks] == [1, 1]
+
+
+async def test_an_earlier_incarnation_cannot_drain_or_remove_the_later(cell: Cell) -> None:
+    old = await dispatched(cell, push("r1", "s"))
+    new = await join(cell)
+    with pytest.raises(Superseded):
+        await cell.queues.evacuate("a", "draining", old.epoch)
+    assert not await cell.instances.remove("a", old.epoch)
+    assert (await cell.instances.all())[0].status == "ready"
+    assert await queued(cell) == ["r1"]
+    assert await cell.queues.evacuate("a", "draining", new.epoch) == 1
+    assert await cell.instances.remove("a", new.epoch)
+    assert await cell.instances.all() == []
+    assert await cell.client.hexists(cell.keys.backlog, "a") == 0
+
+
+async def test_an_instance_that_comes_back_is_kept(cell: Cell) -> None:
+    await join(cell)
+    await cell.instances.remove("a")
+    assert await cell.client.pttl(cell.keys.instance("a")) > 0
+    await join(cell)
+    assert await cell.client.pttl(cell.keys.instance("a")) == -1
+    assert (await cell.instances.all())[0].status == "ready"

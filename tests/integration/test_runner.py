@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from common import wire
+from common.errors import Superseded
 from common.events import Completed, Evacuated, Failed
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, Usage
 from common.store.cell import Cell
@@ -77,6 +78,7 @@ class Bench:
         self.cell, self.engine, self.runner, self.seat = cell, engine, runner, seat
         self.stop = asyncio.Event()
         self.version = 0
+        self.serving: asyncio.Task[None]
 
     async def push(self, *prompts: str, **changes: Any) -> None:
         pushes = []
@@ -114,11 +116,11 @@ async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIter
     runner.attach(leases)
     leases.start()
     made = Bench(cell, engine, runner, seat)
-    serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
+    made.serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
     async with asyncio.timeout(30):
         yield made
         made.stop.set()
-        await serving
+        await asyncio.wait({made.serving})
     leases.stop()
     await asyncio.to_thread(leases.join, 5)
 
@@ -196,3 +198,15 @@ async def test_tokens_are_streamed_when_asked_for(bench: Bench) -> None:
     found = await bench.cell.records.look({"w1": "0"}, 0.1)
     text = "".join(data["text"] for _, _, kind, data in found if kind == "token")
     assert text == "half whole"
+
+
+async def test_a_superseded_worker_leaves_the_later_one_alone(bench: Bench) -> None:
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    await bench.cell.instances.register("a", PROFILE, ["m"], [], [])
+    bench.runner.supersede()
+    bench.stop.set()
+    with pytest.raises(Superseded):
+        await bench.serving
+    assert (await bench.cell.instances.all())[0].status == "ready"
+    assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 1
