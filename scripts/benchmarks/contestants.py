@@ -1,5 +1,6 @@
 """Who takes part: the processes that run the jobs, and how the load is put on them. Must not start anything."""
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +14,27 @@ class Contestant:
     """`processes` and `driver` are command lines; the driver's goes on with chains, length and payload bytes.
 
     `successors`: who may enqueue the next request of a chain (see `noop_job`); the best of them counts.
+    `on_parent_death` ends the processes should the benchmark be killed: a peer's must still end its children, while ours
+    have none, and would wait for the server, gone too, to hand back their work.
     """
 
     name: str
     processes: tuple[tuple[str, ...], ...]
     driver: tuple[str, ...]
     successors: tuple[str, ...]
+    on_parent_death: signal.Signals
 
 
 def _peer(name: str, *worker: str) -> Contestant:
     driver = (sys.executable, str(HERE / "drive.py"), name)
-    return Contestant(name, ((sys.executable, "-m", *worker),), driver, ("job", "driver"))
+    return Contestant(name, ((sys.executable, "-m", *worker),), driver, ("job", "driver"), signal.SIGTERM)
 
 
 def _ours() -> Contestant:
     coordinator = (str(_BIN / "hexgen-flow"), "coordinator", "--log-level", "WARNING")
     worker = (sys.executable, str(HERE / "noop_worker.py"))
     driver = (sys.executable, str(HERE / "drive_ours.py"))
-    return Contestant("hexgen_flow", (coordinator, worker), driver, ("coordinator",))
+    return Contestant("hexgen_flow", (coordinator, worker), driver, ("coordinator",), signal.SIGKILL)
 
 
 _QUIET_CELERY = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")

@@ -45,7 +45,7 @@ def measure(contestant: Contestant, successor: str, load: Load, timeout_s: float
         others = {}
         for number, command in enumerate(contestant.processes):
             log = scratch / f"{number}.log"
-            others[log] = stack.enter_context(running(command, environment, scratch, log))
+            others[log] = stack.enter_context(running(command, environment, scratch, log, contestant.on_parent_death))
         size = (str(load.chains), str(load.length), str(load.payload_bytes))
         told = answer((*contestant.driver, *size), environment, scratch, others, timeout_s)
         return Figures(**told), server.version

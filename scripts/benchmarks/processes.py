@@ -21,11 +21,13 @@ Process = subprocess.Popen[bytes]
 
 
 @contextmanager
-def running(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Iterator[Process]:
+def running(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, on_parent_death: signal.Signals
+) -> Iterator[Process]:
     """A process that runs meanwhile, what it prints going to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            tied(command, signal.SIGTERM),
+            tied(command, on_parent_death),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

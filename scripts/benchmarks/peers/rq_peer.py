@@ -1,4 +1,4 @@
-"""RQ: its defaults, but no result is kept, which it does faster."""
+"""RQ: its defaults. Keeping each job and its result for a while, as it does, is faster than deleting them at once."""
 
 import noop_job
 from rq import Queue
@@ -13,4 +13,4 @@ def noop(chain: int, step: int, length: int, payload: str) -> None:
 
 
 def enqueue(chain: int, step: int, length: int, payload: str) -> None:
-    queue.enqueue(noop, chain, step, length, payload, result_ttl=0)
+    queue.enqueue(noop, chain, step, length, payload)
