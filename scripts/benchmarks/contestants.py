@@ -14,8 +14,8 @@ class Contestant:
     """`processes` and `driver` are command lines; the driver's goes on with chains, length and payload bytes.
 
     `successors`: who may enqueue the next request of a chain (see `noop_job`); the best of them counts.
-    `on_parent_death` ends the processes should the benchmark be killed: a peer's must still end its children, while ours
-    have none, and would wait for the server, gone too, to hand back their work.
+    `on_parent_death` ends the processes should the benchmark be killed: a peer's must still end its children; ours have
+    none, and would wait for the server, gone too, to hand back their work.
     """
 
     name: str
