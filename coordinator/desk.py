@@ -53,18 +53,16 @@ class Desk:
         """Read the instances anew before the next step."""
         self._refreshed_at = float("-inf")
 
-    def version_at_hand(self, workflow: str) -> int:
-        """The version kept here, -1 for none."""
-        known = self._workflows.get(workflow)
-        return -1 if known is None else known.version
+    def at_hand(self, workflow: str) -> Workflow | None:
+        """What is kept here, maybe no longer true. Never changed in place: whoever holds it may go on with it."""
+        return self._workflows.get(workflow)
 
-    async def workflow(self, name: str, look: Look) -> Workflow:
-        """The workflow as `look` saw it, from memory where the version is the same; its outputs are fetched once."""
-        known = self._workflows.get(name)
+    async def workflow(self, name: str, known: Workflow | None, look: Look) -> Workflow:
+        """The workflow as `look` saw it: `known` if that has its version, else read; outputs are fetched once."""
         if look.nodes is None or look.head is None:
             assert known is not None
             return known
-        outputs = {} if known is None else known.outputs
+        outputs = known.outputs if known is not None and known.head == look.head else {}
         definition = await self.definition(look.head.definition)
         found = Workflow(name, look.head, definition, look.version, look.nodes, outputs)
         fresh = {event.node for event in look.mail if isinstance(event, Completed)}

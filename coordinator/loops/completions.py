@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from common import events
+from common.errors import InvalidDocument
 from common.store.inbox import Commit, End, Look
 from coordinator import core
 from coordinator.cluster import Cluster
@@ -35,10 +36,13 @@ async def handle(desk: Desk, calls: Sequence[Call]) -> None:
 
 async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
     cluster = await desk.cluster()
-    looks = await desk.cell.inbox.begin([(name, desk.version_at_hand(name)) for name, _ in calls], MESSAGES)
+    # Held from here on: meanwhile another loop may take them out of the memory.
+    held = [desk.at_hand(name) for name, _ in calls]
+    wanted = [(name, known.version if known else -1) for (name, _), known in zip(calls, held, strict=True)]
+    looks = await desk.cell.inbox.begin(wanted, MESSAGES)
     steps: list[tuple[Call, core.Step | None, Look]] = []
-    for call, look in zip(calls, looks, strict=True):
-        steps.append((call, await _step(desk, call[0], look, cluster), look))
+    for call, known, look in zip(calls, held, looks, strict=True):
+        steps.append((call, await _step(desk, call[0], known, look, cluster), look))
     answers = await desk.cell.inbox.commit([_commit(desk, *step) for step in steps])
     again = []
     for (call, step, look), (answer, bounced) in zip(steps, answers, strict=True):
@@ -53,13 +57,13 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
     return again
 
 
-async def _step(desk: Desk, name: str, look: Look, cluster: Cluster) -> core.Step | None:
+async def _step(desk: Desk, name: str, known: Workflow | None, look: Look, cluster: Cluster) -> core.Step | None:
     """The core's answer, None for a workflow that is not running. A workflow the core cannot step fails, alone."""
     if look.version < 0:
         return None
     try:
-        workflow = await desk.workflow(name, look)
-    except (LookupError, ValueError) as error:
+        workflow = await desk.workflow(name, known, look)
+    except (LookupError, ValueError, InvalidDocument) as error:
         assert look.head is not None
         log.error("workflow %s: %s", name, error)
         return core.broken(

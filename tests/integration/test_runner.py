@@ -116,6 +116,7 @@ async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIter
     runner.attach(leases)
     leases.start()
     made = Bench(cell, engine, runner, seat)
+    made.version = (await cell.inbox.begin([("w1", -1)], 1))[0].version
     made.serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
     async with asyncio.timeout(30):
         yield made

@@ -11,7 +11,8 @@ local answer = 'accepted'
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
-  redis.call('HSET', key, 'version', 0, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4])
+  -- Versions begin at the time of acceptance: an id that is used again never meets what is remembered of its first use.
+  redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
   local definition = p .. 'definition:' .. ARGV[5]
   if redis.call('EXISTS', definition) == 0 then
