@@ -14,11 +14,16 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
+    ClusterDownError,
     ConnectionError,
+    MasterDownError,
     NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
 from common.errors import StoreRefused, StoreUnavailable
@@ -29,6 +34,10 @@ Client = Any
 BLOCK_S = 5.0
 """The longest a blocking read waits before it looks up again."""
 
+_PASSING = (
+    ConnectionError, TimeoutError, OutOfMemoryError, ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError,
+)  # fmt: skip
+"""The library takes the server's code off the message of those it has a class for."""
 _TRANSIENT = ("LOADING", "READONLY", "OOM", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "BUSY")
 
 
@@ -99,7 +108,7 @@ def translate(error: RedisError) -> StoreUnavailable | StoreRefused:
     text = str(error)
     if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return StoreRefused(f"Redis refuses: {text}")
-    if isinstance(error, ConnectionError | TimeoutError) or any(word in text for word in _TRANSIENT):
+    if isinstance(error, _PASSING) or any(word in text for word in _TRANSIENT):
         return StoreUnavailable(f"Redis cannot be reached or does not serve now: {text}")
     if isinstance(error, ResponseError):
         return StoreRefused(f"Redis refuses: {text}")

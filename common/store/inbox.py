@@ -75,11 +75,17 @@ class Inbox:
                         raise
 
     async def read(self, stream: str, consumer: str, count: int) -> list[Entry]:
-        """New entries for this consumer; waits up to BLOCK_S."""
+        """New entries for this consumer; waits up to BLOCK_S. A server that has lost its data gets its streams anew."""
         with translated():
-            reply = await self._blocking.xreadgroup(
-                GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
-            )
+            try:
+                reply = await self._blocking.xreadgroup(
+                    GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
+                )
+            except ResponseError as error:
+                if not str(error).startswith("NOGROUP"):
+                    raise
+                await self.prepare()
+                return []
         return [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
 
     async def take_over(self, stream: str, consumer: str, idle_ms: int) -> list[Entry]:

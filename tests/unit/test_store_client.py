@@ -54,8 +54,8 @@ def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
     [
         ConnectionError("refused"),
         BusyLoadingError("LOADING Redis is loading"),
-        ReadOnlyError("READONLY You can't write"),
-        OutOfMemoryError("OOM command not allowed"),
+        ReadOnlyError("You can't write against a read only replica."),
+        OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
         ResponseError("MASTERDOWN Link with MASTER is down"),
     ],
 )

@@ -3,6 +3,8 @@
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 lease ms, 4 load (opaque, shown to people), 5.. request, token, ...
 -- returns {'ok', status of the instance, {request, ...} no longer held}, or {'epoch'} (a later incarnation has taken over)
 --@include base
+-- A removal first, of nothing: after it a full Redis takes the writes too. Refused, all leases would run out and be losses.
+redis.call('ZREM', p .. 'leases', '')
 local key, status = p .. 'instance:' .. ARGV[1], ''
 if ARGV[2] ~= '' then
   local epoch
