@@ -47,10 +47,13 @@ class LeaseKeeper(threading.Thread):
         with self._lock:
             self._held[request] = token
 
-    def drop(self, request: str) -> None:
-        """Let this lease end."""
+    def drop(self, request: str, token: int) -> bool:
+        """Let this lease end, and no later one of the same request. Whether it was held."""
         with self._lock:
-            self._held.pop(request, None)
+            if self._held.get(request) != token:
+                return False
+            del self._held[request]
+            return True
 
     def held(self) -> dict[str, int]:
         """What is being kept: request -> token."""
@@ -86,10 +89,8 @@ class LeaseKeeper(threading.Thread):
         return pause_s(failures) if failures else self._lease_ms / 3000
 
     async def _renew(self, cell: Cell) -> None:
-        held = list(self.held().items())
-        _, gone = await cell.queues.renew(self._seat, self._lease_ms, self._load(), held)
+        held = self.held()
+        _, gone = await cell.queues.renew(self._seat, self._lease_ms, self._load(), list(held.items()))
         for request in gone:
-            with self._lock:
-                still_held = self._held.pop(request, None) is not None
-            if still_held:
+            if self.drop(request, held[request]):
                 self._on_gone(request)

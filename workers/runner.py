@@ -54,7 +54,7 @@ class Runner:
             open_now = room.requests > 0 and room.prefill_tokens > 0
             claims = await self._claim(room) if open_now else []
             for claim in claims:
-                self._start(claim)
+                await self._start(claim)
             await asyncio.sleep(0)  # the engine takes a call when its task first runs; only then does its load tell
             if not claims:
                 await self._wait(look=open_now)
@@ -90,9 +90,11 @@ class Runner:
         # A blocking read must not be cut short: it would cost its connection. So it may outlive one turn of the loop.
         return await patiently(lambda: self._cell.queues.wait(self._seat.instance), "wait")
 
-    def _start(self, claim: Claim) -> None:
+    async def _start(self, claim: Claim) -> None:
         assert self._leases is not None
         self._leases.hold(claim.request, claim.token)
+        if claim.request in self._running:  # after a long pause: its lease had run out, and it came back to this queue
+            await end(self._running[claim.request])
         task = asyncio.create_task(self._run(claim))
         self._running[claim.request] = task
 
@@ -122,7 +124,7 @@ class Runner:
     def _forget(self, claim: Claim) -> None:
         assert self._leases is not None
         self._running.pop(claim.request, None)
-        self._leases.drop(claim.request)
+        self._leases.drop(claim.request, claim.token)
         self._room_changed.set()
 
     async def hand_in_loop(self) -> None:
@@ -141,14 +143,15 @@ class Runner:
         triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]
         taken = await patiently(lambda: self._cell.queues.finish(triples), "hand in")
         for (claim, _), counted in zip(batch, taken, strict=True):
-            self._leases.drop(claim.request)
+            self._leases.drop(claim.request, claim.token)
             if not counted:
                 log.info("request %s: its lease was lost; this result does not count", claim.request)
 
     def gone(self, request: str) -> None:
         """Its lease is lost or its workflow has ended: stop running it."""
+        assert self._leases is not None
         task = self._running.get(request)
-        if task is not None:
+        if task is not None and request not in self._leases.held():  # it may have been claimed again meanwhile
             log.info("request %s is no longer ours; aborting", request)
             task.cancel()
 

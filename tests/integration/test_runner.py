@@ -211,3 +211,16 @@ async def test_a_superseded_worker_leaves_the_later_one_alone(bench: Bench) -> N
         await bench.serving
     assert (await bench.cell.instances.all())[0].status == "ready"
     assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 1
+
+
+async def test_a_request_that_comes_back_while_it_still_runs_runs_once_and_counts(bench: Bench) -> None:
+    """As after a pause longer than a lease: the request went back to the queue, and its own worker claims it again."""
+    await bench.push("slow")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    await bench.cell.client.zadd(bench.cell.keys.leases, {"r0": 0})
+    await bench.cell.queues.reap("run", 0, 3)
+    await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 1)
+    assert bench.engine.most == 1
+    await asyncio.sleep(1.5 * LEASE_MS / 1000)  # its lease is kept alive
+    bench.engine.gates["r0"].set()
+    assert [type(event) for event in await bench.mail(1)] == [Completed]
