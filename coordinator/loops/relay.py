@@ -12,8 +12,11 @@ from rq.serializers import JSONSerializer
 
 from common.store.client import connect_sync, translated
 from coordinator.desk import Desk
+from coordinator.language.grammar import LONGEST_ATTEMPT_S
 
 TICKET_LOST_MS = 10_000
+TICKET_RUNS_S = int(LONGEST_ATTEMPT_S) + 60
+"""The tool worker holds to a request's own time limit; RQ must never be the first to end it."""
 FUNCTION = "workers.tools.rq_worker.run_ticket"
 """The one function the tool workers run."""
 
@@ -52,7 +55,7 @@ class Relay:
                 args=(ticket,),
                 job_id=ticket,
                 unique=True,
-                timeout=3600,
+                timeout=TICKET_RUNS_S,
                 ttl=3600,
                 result_ttl=0,
                 failure_ttl=60,
