@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common import wire
-from common.errors import StoreUnavailable, Superseded
+from common.errors import Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo
 from common.store.cell import Cell
@@ -392,33 +392,3 @@ async def test_an_instance_that_comes_back_is_kept(cell: Cell) -> None:
     await join(cell)
     assert await cell.client.pttl(cell.keys.instance("a")) == -1
     assert (await cell.instances.all())[0].status == "ready"
-
-
-async def test_a_later_incarnations_leave_keeps_the_load_an_earlier_one_still_holds(cell: Cell) -> None:
-    old = await dispatched(cell, push("r1", "s"))
-    (held,) = await cell.queues.claim(old, "c", LEASE_MS, ROOM)
-    new = await join(cell)
-    assert await cell.instances.remove("a", new.epoch)
-    await join(cell)
-    assert await cell.queues.finish([(held.request, held.token, Outcome("late"))]) == [True]
-    assert await cell.instances.backlogs() == {"a": 0}
-
-
-async def test_leases_are_renewed_on_a_full_server(cell: Cell) -> None:
-    seat = await dispatched(cell, push("r1", "s"))
-    (held,) = await cell.queues.claim(seat, "c", 1, ROOM)
-    await cell.client.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(StoreUnavailable):
-            await cell.records.submit({"workflow": "chain"})
-        assert await cell.queues.renew(seat, LEASE_MS, None, [(held.request, held.token)]) == ("ready", [])
-    finally:
-        await cell.client.config_set("maxmemory", 0)
-    assert await cell.queues.reap("run", 0, 3) == 0
-
-
-async def test_reading_makes_the_group_of_a_server_that_has_lost_its_data(cell: Cell) -> None:
-    await cell.client.delete(cell.keys.submissions)
-    assert await cell.inbox.read(cell.keys.submissions, "c1", 10) == []
-    entry = await cell.records.submit({"workflow": "chain"})
-    assert [name for name, _ in await cell.inbox.read(cell.keys.submissions, "c1", 10)] == [entry]

@@ -1,0 +1,58 @@
+"""What the store does while the server is full or has lost its data, and when incarnations of an instance overlap."""
+
+import pytest
+
+from common.errors import StoreUnavailable
+from common.events import Outcome
+from common.model import InstanceProfile
+from common.settings import load
+from common.store.cell import Cell
+from common.store.queues import Room, Seat
+from coordinator.desk import Desk
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import intake
+
+PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
+ROOM = Room(1, 1000, 1000)
+
+
+async def join(cell: Cell) -> Seat:
+    return Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+
+
+async def dispatched(cell: Cell) -> Seat:
+    """A workflow whose one request is in the queue of this seat."""
+    seat, desk = await join(cell), Desk(cell, load())
+    await cell.records.submit({"workflow": {"name": "one", "stages": {"s": {"prompt": "say it"}}}})
+    await intake(desk)
+    await completions(desk)
+    return seat
+
+
+async def test_leases_are_renewed_on_a_full_server(cell: Cell) -> None:
+    seat = await dispatched(cell)
+    (held,) = await cell.queues.claim(seat, "c", 1, ROOM)
+    await cell.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await cell.records.submit({"workflow": "chain"})
+        assert await cell.queues.renew(seat, 60_000, None, [(held.request, held.token)]) == ("ready", [])
+    finally:
+        await cell.client.config_set("maxmemory", 0)
+    assert await cell.queues.reap("run", 0, 3) == 0
+
+
+async def test_reading_makes_the_group_of_a_server_that_has_lost_its_data(cell: Cell) -> None:
+    await cell.client.delete(cell.keys.submissions)
+    assert await cell.inbox.read(cell.keys.submissions, "c1", 10) == []
+    entry = await cell.records.submit({"workflow": "chain"})
+    assert [name for name, _ in await cell.inbox.read(cell.keys.submissions, "c1", 10)] == [entry]
+
+
+async def test_a_later_incarnations_leave_keeps_the_load_an_earlier_one_still_holds(cell: Cell) -> None:
+    (held,) = await cell.queues.claim(await dispatched(cell), "c", 60_000, ROOM)
+    assert await cell.instances.remove("a", (await join(cell)).epoch)
+    await join(cell)
+    assert (await cell.instances.backlogs())["a"] > 0
+    assert await cell.queues.finish([(held.request, held.token, Outcome("late"))]) == [True]
+    assert (await cell.instances.backlogs())["a"] == 0
