@@ -240,6 +240,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 
 def _parameters(sampling: Sampling) -> Any:
     from vllm import SamplingParams
+    from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     schema = sampling.json_schema
@@ -248,7 +249,9 @@ def _parameters(sampling: Sampling) -> Any:
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         stop=list(sampling.stop),
-        seed=sampling.seed,
+        # On CPU vLLM 0.32 dies of a seeded call whose prompt is cut into chunks: it winds the call's generator back,
+        # which only those on a GPU can do.
+        seed=None if current_platform.is_cpu() else sampling.seed,
         structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         output_kind=RequestOutputKind.DELTA,
     )

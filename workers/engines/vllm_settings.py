@@ -10,7 +10,8 @@ its threads to cores, to the same ones in every instance of a host, and let them
 and sleep (`VLLM_CPU_OMP_THREADS_BIND=nobind`, `OMP_WAIT_POLICY=PASSIVE`), and the engine core computes
 itself (`--distributed-executor-backend uni`, `VLLM_ENABLE_V1_MULTIPROCESSING=0`) where vLLM would start one process
 more: two instances on two cores gave twice the tokens and took half the start. `OMP_NUM_THREADS` and `taskset` count.
-Whoever sets `VLLM_CPU_OMP_THREADS_BIND` otherwise (`auto`, `0-7`) gets vLLM's ways in all this.
+Whoever sets `VLLM_CPU_OMP_THREADS_BIND` otherwise (`auto`, `0-7`) gets vLLM's ways in all this. A call's `seed` has no
+effect on CPU (see `vllm_engine`).
 """
 
 from collections.abc import MutableMapping
