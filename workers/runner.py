@@ -31,6 +31,7 @@ class Runner:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ended: list[tuple[Claim, Outcome | BaseException]] = []
         self._something_ended = asyncio.Event()
+        self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
         self._waiter: asyncio.Task[bool] | None = None
         self._draining = False
@@ -40,11 +41,6 @@ class Runner:
     def attach(self, leases: LeaseKeeper) -> None:
         """Where to hold leases."""
         self._leases = leases
-
-    @property
-    def held(self) -> int:
-        """Requests claimed and not yet handed in."""
-        return len(self._running) + len(self._ended)
 
     async def claim_loop(self) -> None:
         """Claim until draining. Raises Superseded."""
@@ -132,18 +128,21 @@ class Runner:
         while True:
             await self._something_ended.wait()
             self._something_ended.clear()
-            batch = list(self._ended)
-            if batch:
-                await self._hand_in(batch)
+            await self._hand_in()
+
+    async def _hand_in(self) -> None:
+        assert self._leases is not None
+        async with self._handing_in:
+            while batch := list(self._ended):
+                await self._hand_in_batch(self._leases, batch)
                 del self._ended[: len(batch)]
                 self._room_changed.set()
 
-    async def _hand_in(self, batch: list[tuple[Claim, Outcome | BaseException]]) -> None:
-        assert self._leases is not None
+    async def _hand_in_batch(self, leases: LeaseKeeper, batch: list[tuple[Claim, Outcome | BaseException]]) -> None:
         triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]
         taken = await patiently(lambda: self._cell.queues.finish(triples), "hand in")
         for (claim, _), counted in zip(batch, taken, strict=True):
-            self._leases.drop(claim.request, claim.token)
+            leases.drop(claim.request, claim.token)
             if not counted:
                 log.info("request %s: its lease was lost; this result does not count", claim.request)
 
@@ -176,17 +175,15 @@ class Runner:
 
     async def drain(self, grace_s: float) -> None:
         """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back."""
+        assert self._leases is not None
         await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=grace_s)
-        held = [(request, task) for request, task in self._running.items()]
-        tokens = dict(self._leases.held()) if self._leases else {}
-        await end(*(task for _, task in held))
-        back = [(request, tokens[request]) for request, _ in held if request in tokens]
+        tokens = self._leases.held()
+        back = [(request, tokens[request]) for request in self._running if request in tokens]
+        await end(*self._running.values())
         await patiently(lambda: self._cell.queues.release(back), "release")
-        while self._ended:
-            self._something_ended.set()
-            await asyncio.sleep(0.01)
+        await self._hand_in()
         # Whatever a coordinator pushed before it saw the new status.
         await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
 

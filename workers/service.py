@@ -45,8 +45,9 @@ async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> N
             )
             log.info("instance %s is ready: %s, epoch %d", options.instance, info.profile.name, epoch)
             claimant = f"{options.instance}/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-            runner = Runner(cell, engine, info.profile, Seat(options.instance, epoch, claimant), settings.lease_ms)
-            await _serve(settings, cell, engine, runner, Seat(options.instance, epoch, claimant), stop, options)
+            seat = Seat(options.instance, epoch, claimant)
+            runner = Runner(cell, engine, info.profile, seat, settings.lease_ms)
+            await _serve(settings, cell, engine, runner, seat, stop, options)
         finally:
             await cell.close()
     finally:

@@ -6,6 +6,10 @@ GROUP = "coordinators"
 """Consumer group of the submission and completion streams."""
 
 
+TICKET_FUNCTION = "workers.tools.rq_worker.run_ticket"
+"""The one function that RQ runs for us, by the name both sides know."""
+
+
 class Keys:
     """Key names of one namespace (a cell). One hash tag: scripts span workflow, queues and streams."""
 
@@ -14,6 +18,8 @@ class Keys:
             raise InvalidDocument("namespace", f"{namespace!r} must be letters, digits, - and _")
         self.namespace = namespace
         self.prefix = f"{{hexgen:{namespace}}}:"
+        # RQ's own keys are shared by all that use a server: the name of the queue keeps namespaces apart.
+        self.tickets = f"hexgen-{namespace}-tools"
         self.submissions = self.prefix + "submissions"
         self.completions = self.prefix + "completions"
         self.leases = self.prefix + "leases"
@@ -24,7 +30,6 @@ class Keys:
         self.live = self.prefix + "live"
         self.ended = self.prefix + "ended"
         self.dead = self.prefix + "dead"
-        self.relayed = self.prefix + "relayed"
         self.server = self.prefix + "server"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"

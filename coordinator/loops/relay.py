@@ -11,19 +11,13 @@ from rq.exceptions import DuplicateJobError
 from rq.serializers import JSONSerializer
 
 from common.store.client import connect_sync, translated
+from common.store.keys import TICKET_FUNCTION
 from coordinator.desk import Desk
 from coordinator.language.grammar import LONGEST_ATTEMPT_S
 
 TICKET_LOST_MS = 10_000
 TICKET_RUNS_S = int(LONGEST_ATTEMPT_S) + 60
 """The tool worker holds to a request's own time limit; RQ must never be the first to end it."""
-FUNCTION = "workers.tools.rq_worker.run_ticket"
-"""The one function the tool workers run."""
-
-
-def queue_name(namespace: str) -> str:
-    """RQ's keys are shared by all that use a server, so the queue's name has the namespace in it."""
-    return f"hexgen-{namespace}-tools"
 
 
 class Relay:
@@ -32,8 +26,7 @@ class Relay:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         connection = connect_sync(desk.settings.redis_url)
-        name = queue_name(desk.settings.namespace)
-        self._queue = Queue(name, connection=connection, serializer=JSONSerializer)
+        self._queue = Queue(desk.cell.keys.tickets, connection=connection, serializer=JSONSerializer)
 
     async def __call__(self) -> None:
         """Wait for tool requests and relay them."""
@@ -51,7 +44,7 @@ class Relay:
         """Also one that was relayed before: RQ refuses a second ticket of that id while the first is there."""
         try:
             self._queue.enqueue_call(
-                FUNCTION,
+                TICKET_FUNCTION,
                 args=(ticket,),
                 job_id=ticket,
                 unique=True,

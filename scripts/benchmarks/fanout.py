@@ -9,7 +9,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ class Count:
     commits: int = 0
     conflicts: int = 0
     state_bytes: int = 0
-    by_coordinator: list[int] = field(default_factory=list)
 
 
 class CountingInbox(Inbox):

@@ -13,10 +13,11 @@ from deployment import Deployment
 from common import settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from common.store.keys import Keys
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
-from coordinator.loops.relay import Relay, queue_name
+from coordinator.loops.relay import Relay
 from hexgen_flow.client import WorkflowFailed
 
 QUERY = {
@@ -115,7 +116,7 @@ async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: Embedde
     relay, other = Relay(desk), Relay(desk)
     relay._write(waiting)
     other._write(waiting)
-    assert redis.Redis.from_url(server.url).llen(f"rq:queue:{queue_name(namespace)}") == 1
+    assert redis.Redis.from_url(server.url).llen(f"rq:queue:{Keys(namespace).tickets}") == 1
     with Deployment(server, namespace, tmp_path) as deployment:
         deployment.tools("tools", "--database", shop)
         deployment.coordinator()
@@ -149,7 +150,7 @@ def test_a_forged_job_is_refused(
 ) -> None:
     marker = tmp_path / "marker"
     connection = redis.Redis.from_url(server.url)
-    name = queue_name(namespace)
+    name = Keys(namespace).tickets
     command = f"touch {marker}"
     data = {
         "pickle": pickle.dumps(("os.system", None, (command,), {})),

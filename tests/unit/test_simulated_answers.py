@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from simulated_bench import TEXT, Script, call, collect, engine_on
 
 from common.enginemodel import EngineModel, Sequence
-from common.model import InstanceProfile, LlmCall, Sampling, Usage
+from common.model import LlmCall, Sampling, Usage
 from common.profiles import A100
-from workers.engines.protocol import Chunk, EngineCall, EngineError
-from workers.engines.responders import Answer
+from workers.engines.protocol import EngineCall, EngineError
 from workers.engines.simulated import SimulatedEngine
-
-TEXT = "select name from driver order by points desc"
 
 
 class JumpClock:
@@ -29,47 +27,6 @@ class JumpClock:
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
         await asyncio.sleep(0)
-
-
-class Script:
-    """A responder: every request has its own prompt and output tokens, by id."""
-
-    def __init__(self, lengths: dict[str, tuple[int, int]], text: str = TEXT) -> None:
-        self.lengths = lengths
-        self.text = text
-
-    def respond(self, call: EngineCall) -> Answer:
-        prompt_tokens, output_tokens = self.lengths[call.request_id]
-        return Answer(self.text, output_tokens, prompt_tokens)
-
-
-def call(name: str, prompt: str = "x", **sampling: Any) -> EngineCall:
-    values: dict[str, Any] = {"max_tokens": 100_000, **sampling}
-    return EngineCall(name, LlmCall(prompt, None, None, Sampling(**values)), "flow/stage")
-
-
-def engine_on(
-    clock: JumpClock,
-    lengths: dict[str, tuple[int, int]],
-    *,
-    time_scale: float = 1.0,
-    profile: InstanceProfile = A100,
-    text: str = TEXT,
-    prefix_cache: bool = True,
-) -> SimulatedEngine:
-    return SimulatedEngine(
-        profile,
-        responder=Script(lengths, text),
-        models=("llama",),
-        time_scale=time_scale,
-        prefix_cache=prefix_cache,
-        now=clock.now,
-        sleep=clock.sleep,
-    )
-
-
-async def collect(engine: SimulatedEngine, asked: EngineCall) -> list[Chunk]:
-    return [chunk async for chunk in engine.generate(asked)]
 
 
 async def test_text_is_spread_over_the_tokens_and_the_last_chunk_tells_the_usage() -> None:

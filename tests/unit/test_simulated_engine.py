@@ -4,19 +4,16 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 import pytest
+from simulated_bench import TEXT, call, collect, engine_on
 
 from common.enginemodel import EngineModel, Sequence
-from common.model import InstanceProfile, LlmCall, Sampling, Usage
+from common.model import Usage
 from common.profiles import A100
-from workers.engines.protocol import Chunk, Engine, EngineCall, EngineError, EngineLoad
-from workers.engines.responders import Answer
-from workers.engines.simulated import SimulatedEngine
+from workers.engines.protocol import Chunk, EngineError, EngineLoad
 
 IDLE = EngineLoad(running=0, unprefilled_tokens=0, kv_tokens=0)
-TEXT = "select name from driver order by points desc"
 
 
 class ManualClock:
@@ -58,47 +55,6 @@ class ManualClock:
                 if at <= self.now_s:
                     woken.set_result(None)
         self.now_s = max(self.now_s, until) if until < math.inf else self.now_s
-
-
-class Script:
-    """A responder: every request has its own prompt and output tokens, by id."""
-
-    def __init__(self, lengths: dict[str, tuple[int, int]], text: str = TEXT) -> None:
-        self.lengths = lengths
-        self.text = text
-
-    def respond(self, call: EngineCall) -> Answer:
-        prompt_tokens, output_tokens = self.lengths[call.request_id]
-        return Answer(self.text, output_tokens, prompt_tokens)
-
-
-def call(name: str, prompt: str = "x", **sampling: Any) -> EngineCall:
-    values: dict[str, Any] = {"max_tokens": 100_000, **sampling}
-    return EngineCall(name, LlmCall(prompt, None, None, Sampling(**values)), "flow/stage")
-
-
-def engine_on(
-    clock: ManualClock,
-    lengths: dict[str, tuple[int, int]],
-    *,
-    time_scale: float = 1.0,
-    profile: InstanceProfile = A100,
-    text: str = TEXT,
-    prefix_cache: bool = True,
-) -> SimulatedEngine:
-    return SimulatedEngine(
-        profile,
-        responder=Script(lengths, text),
-        models=("llama",),
-        time_scale=time_scale,
-        prefix_cache=prefix_cache,
-        now=clock.now,
-        sleep=clock.sleep,
-    )
-
-
-async def collect(engine: Engine, asked: EngineCall) -> list[Chunk]:
-    return [chunk async for chunk in engine.generate(asked)]
 
 
 def model_times(lengths: dict[str, tuple[int, int]], arrivals_s: dict[str, float] | None = None) -> dict[str, float]:

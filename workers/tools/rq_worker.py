@@ -9,8 +9,6 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rq import Queue, Worker
@@ -25,11 +23,11 @@ from common.model import TOOLS, Claim, ToolCall
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.client import connect_sync
+from common.store.keys import TICKET_FUNCTION, Keys
 from common.store.queues import Room, Seat, call_id
 from workers.lease import LeaseKeeper
 from workers.tools.registry import ToolContext, ToolError, load, preload
 
-FUNCTION = "workers.tools.rq_worker.run_ticket"
 MAX_OUTPUT_BYTES = 8 << 20
 ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
 log = logging.getLogger("hexgen.tools")
@@ -56,61 +54,50 @@ class Ticket(Job):  # type: ignore[misc]
         self.webhooks: list[Any] = []
 
     def _execute(self) -> None:
-        if self.func_name != FUNCTION or self.kwargs or len(self.args) != 1:
+        if self.func_name != TICKET_FUNCTION or self.kwargs or len(self.args) != 1:
             raise TicketRefused(f"job {self.id} asks for {self.func_name!r}; only tickets are run")
         run_ticket(str(self.args[0]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Setup:
-    settings: Settings
-    databases: Mapping[str, str]
+_settings: Settings | None = None
 
 
-_setup: _Setup | None = None
-
-
-def serve(settings: Settings, *, burst: bool = False) -> None:
+def serve(settings: Settings) -> None:
     """Run tickets until SIGTERM; each in a process of its own, so that a tool that hangs can be ended."""
-    global _setup  # the forked job reads it
-    _setup = _Setup(settings, dict(settings.databases))
+    global _settings  # the forked job reads them
+    _settings = settings
     preload()
     connection = connect_sync(settings.redis_url)
-    queue = Queue(
-        f"hexgen-{settings.namespace}-tools", connection=connection, serializer=JSONSerializer, job_class=Ticket
-    )
+    name = Keys(settings.namespace).tickets
+    queue = Queue(name, connection=connection, serializer=JSONSerializer, job_class=Ticket)
     worker = Worker(
         [queue], connection=connection, serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30,
         log_job_description=False,
     )  # fmt: skip
-    worker.work(burst=burst, logging_level="WARNING")
+    worker.work(logging_level="WARNING")
 
 
 def run_ticket(ticket: str) -> None:
     """Claim the most urgent tool request, if any is left, and run it. A ticket is a right, not an address."""
-    assert _setup is not None
-    hung = asyncio.run(_run(_setup, ticket))
+    assert _settings is not None
+    hung = asyncio.run(_run(_settings, ticket))
     if hung:
         os._exit(1)  # its thread cannot be stopped; this process is the job's own
 
 
-async def _run(setup: _Setup, ticket: str) -> bool:
-    settings = setup.settings
+async def _run(settings: Settings, ticket: str) -> bool:
     seat = Seat(TOOLS, None, f"tools/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     cell = Cell.open(settings.redis_url, settings.namespace)
     try:
         call = call_id()
         claims = await patiently(lambda: cell.queues.claim(seat, call, settings.lease_ms, ONE), f"ticket {ticket}")
-        for claim in claims:
-            return await _run_claim(setup, cell, seat, claim)
-        return False
+        return await _run_claim(settings, cell, seat, claims[0]) if claims else False
     finally:
         await cell.close()
 
 
-async def _run_claim(setup: _Setup, cell: Cell, seat: Seat, claim: Claim) -> bool:
+async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -> bool:
     """Run one request under a kept lease and hand in what came of it. True when the tool did not stop in time."""
-    settings = setup.settings
     leases = LeaseKeeper(
         settings.redis_url, seat, settings.namespace, settings.lease_ms,
         on_gone=lambda request: log.info("request %s is no longer ours", request),
@@ -122,7 +109,7 @@ async def _run_claim(setup: _Setup, cell: Cell, seat: Seat, claim: Claim) -> boo
     outcome: Outcome | BaseException
     hung = False
     try:
-        output = await asyncio.wait_for(_in_thread(setup, claim), claim.timeout_s)
+        output = await asyncio.wait_for(_in_thread(settings, claim), claim.timeout_s)
         run_ms = round(1000 * (clock.monotonic_s() - started))
         outcome = Outcome(output, TOOLS, max(0, claim.claimed_at - claim.enqueued_at), run_ms)
     except TimeoutError:
@@ -135,7 +122,7 @@ async def _run_claim(setup: _Setup, cell: Cell, seat: Seat, claim: Claim) -> boo
     return hung
 
 
-async def _in_thread(setup: _Setup, claim: Claim) -> Any:
+async def _in_thread(settings: Settings, claim: Claim) -> Any:
     """The tool's value, from a daemon thread: one that hangs must not hold up the end of this process.
 
     Raises ToolFailed.
@@ -150,7 +137,7 @@ async def _in_thread(setup: _Setup, claim: Claim) -> Any:
 
     def work(call: ToolCall) -> None:
         try:
-            value = _kept(load(call.tool)(call.args, ToolContext(setup.databases, claim.timeout_s)))
+            value = _kept(load(call.tool)(call.args, ToolContext(settings.databases, claim.timeout_s)))
             loop.call_soon_threadsafe(settle, value, None)
         except ToolError as error:
             loop.call_soon_threadsafe(settle, None, ToolFailed(str(error), retryable=False))
