@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from common import clock, wire
 from common.errors import InvalidDocument
@@ -52,18 +53,20 @@ async def _stream(
     pieces: list[str] = []
     told, told_at, size = 0, clock.monotonic_s(), 0
     usage, reason = Usage(), None
-    async for chunk in engine.generate(EngineCall(claim.request, call, claim.stage, claim.deadline_at)):
-        if not pieces:
-            on_first()
-        pieces.append(chunk.text)
-        size += len(chunk.text)
-        if size > MAX_OUTPUT_CHARS:
-            raise EngineError(f"the output is longer than {MAX_OUTPUT_CHARS} characters", retryable=False)
-        usage, reason = chunk.usage or usage, chunk.finish_reason or reason
-        now = clock.monotonic_s()
-        if claim.stream and (reason or now - told_at >= TOKENS_EVERY_S):
-            await tell("".join(pieces[told:]))
-            told, told_at = len(pieces), now
+    # Closed here and now, however this ends: the engine's room must not wait for the garbage collector.
+    async with aclosing(engine.generate(EngineCall(claim.request, call, claim.stage, claim.deadline_at))) as chunks:
+        async for chunk in chunks:
+            if not pieces:
+                on_first()
+            pieces.append(chunk.text)
+            size += len(chunk.text)
+            if size > MAX_OUTPUT_CHARS:
+                raise EngineError(f"the output is longer than {MAX_OUTPUT_CHARS} characters", retryable=False)
+            usage, reason = chunk.usage or usage, chunk.finish_reason or reason
+            now = clock.monotonic_s()
+            if claim.stream and (reason or now - told_at >= TOKENS_EVERY_S):
+                await tell("".join(pieces[told:]))
+                told, told_at = len(pieces), now
     if reason == "abort":
         raise EngineError("the engine aborted the request")
     return "".join(pieces), usage

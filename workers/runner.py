@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from common.backoff import patiently
-from common.errors import Superseded
+from common.errors import HexgenError, Superseded
 from common.events import Outcome
 from common.model import Claim, InstanceProfile
 from common.store.cell import Cell
@@ -102,7 +102,7 @@ class Runner:
                 claim,
                 self._seat.instance,
                 self._room_changed.set,
-                lambda text: self._cell.queues.emit_tokens(claim, text),
+                lambda text: self._tell(claim, text),
             )
         except asyncio.CancelledError:
             self._forget(claim)
@@ -116,6 +116,13 @@ class Runner:
         self._running.pop(claim.request, None)
         self._something_ended.set()
         self._room_changed.set()
+
+    async def _tell(self, claim: Claim, text: str) -> None:
+        """Tokens are told on a best effort: a store that is away costs its watchers a piece, not the attempt."""
+        try:
+            await self._cell.queues.emit_tokens(claim, text)
+        except HexgenError as error:
+            log.debug("request %s: tokens not told: %s", claim.request, error)
 
     def _forget(self, claim: Claim) -> None:
         assert self._leases is not None

@@ -8,7 +8,7 @@ of commits that found a newer version.
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class SteadyEngine(NoopEngine):
         self._pause_s = pause_s
         self._turn = asyncio.Lock()
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         async with self._turn:
             await clock.sleep(self._pause_s)
         async for chunk in super().generate(call):

@@ -1,13 +1,13 @@
 """A worker's main loop on a real server: claiming, leases, abort, patience, draining."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from common import wire
-from common.errors import Superseded
+from common.errors import StoreUnavailable, Superseded
 from common.events import Completed, Evacuated, Failed
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, Usage
 from common.store.cell import Cell
@@ -41,7 +41,7 @@ class GatedEngine:
     async def start(self) -> EngineInfo:
         return EngineInfo(("m",), PROFILE, frozenset())
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         self.running += 1
         self.changed.set()
         self.most = max(self.most, self.running)
@@ -224,3 +224,27 @@ async def test_a_request_that_comes_back_while_it_still_runs_runs_once_and_count
     await asyncio.sleep(1.5 * LEASE_MS / 1000)  # its lease is kept alive
     bench.engine.gates["r0"].set()
     assert [type(event) for event in await bench.mail(1)] == [Completed]
+
+
+async def test_tokens_that_cannot_be_told_cost_no_attempt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: Any) -> None:
+        raise StoreUnavailable("Redis is away")
+
+    monkeypatch.setattr(bench.cell.queues, "emit_tokens", away)
+    await bench.push("talk", stream=True)
+    await bench.engine.started.wait()
+    bench.engine.gates["r0"].set()
+    (event,) = await bench.mail(1)
+    assert isinstance(event, Completed)
+
+
+async def test_an_output_beyond_all_bounds_ends_its_stream_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.answer.MAX_OUTPUT_CHARS", 3)
+    await bench.push("long")
+    (event,) = await bench.mail(1)
+    assert isinstance(event, Failed)
+    assert "longer than 3" in event.error
+    assert bench.engine.running == 0
+    assert bench.engine.aborted == ["r0"]

@@ -1,6 +1,6 @@
 """An engine that answers at once and holds nothing: for measuring everything around it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from common.model import InstanceProfile, Usage
 from workers.engines.protocol import Chunk, EngineCall, EngineInfo, EngineLoad
@@ -32,7 +32,7 @@ class NoopEngine:
     async def start(self) -> EngineInfo:
         return EngineInfo(self._models, PROFILE, frozenset({"chat"}))
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         yield Chunk(self._text, "stop", Usage(tokens_in(call.call.text()), self._tokens))
 
     async def abort(self, request_id: str) -> None:

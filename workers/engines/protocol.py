@@ -1,6 +1,6 @@
 """What every engine offers the runner. No Redis and no scheduling here: an engine turns one call into text."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class Engine(Protocol):
     async def start(self) -> EngineInfo:
         """Load the model. Raises EngineError with a plain sentence."""
 
-    def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         """Stream the answer; the last chunk carries the usage. Raises EngineError."""
 
     async def abort(self, request_id: str) -> None:

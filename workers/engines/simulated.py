@@ -6,7 +6,7 @@ it is caught up with. What an iteration takes is `common.enginemodel`'s to say; 
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from common import clock
@@ -90,7 +90,7 @@ class SimulatedEngine:
         self._loop = asyncio.create_task(self._run())
         return EngineInfo(self._models, _hastened(self._profile, self._time_scale), FEATURES)
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         """Stream the answer: a chunk after each stretch of iterations, or less often to a slow reader."""
         stream = self._open(call)
         sent = 0
