@@ -18,8 +18,6 @@ class Keys:
             raise InvalidDocument("namespace", f"{namespace!r} must be letters, digits, - and _")
         self.namespace = namespace
         self.prefix = f"{{hexgen:{namespace}}}:"
-        # RQ's own keys are shared by all that use a server: the name of the queue keeps namespaces apart.
-        self.tickets = f"hexgen-{namespace}-tools"
         self.submissions = self.prefix + "submissions"
         self.completions = self.prefix + "completions"
         self.leases = self.prefix + "leases"
@@ -33,6 +31,11 @@ class Keys:
         self.server = self.prefix + "server"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"
+
+    @property
+    def tickets(self) -> str:
+        """The name of RQ's queue, no key of ours: a server's cells share RQ's keys, so it has the namespace in it."""
+        return f"hexgen-{self.namespace}-tools"
 
     def workflow(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}"

@@ -83,7 +83,7 @@ def test_a_namespace_that_breaks_the_hash_tag_is_refused(namespace: str) -> None
 
 def test_all_keys_share_one_hash_tag() -> None:
     keys = Keys("acme-1")
-    names = [value for name, value in vars(keys).items() if name not in ("namespace", "prefix", "tickets")]
+    names = [value for name, value in vars(keys).items() if name not in ("namespace", "prefix")]
     names += [
         keys.workflow("w"),
         keys.events("w"),
