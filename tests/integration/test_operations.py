@@ -1,69 +1,14 @@
 """Each Lua operation, before and after, on a real server."""
 
-from typing import Any
-
 import pytest
+from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, first_version, join, mail, push, queued
 
-from common import wire
 from common.errors import Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
-from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo
+from common.model import Node
 from common.store.cell import Cell
 from common.store.inbox import Commit, End
 from common.store.queues import Room, Seat
-
-PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
-ROOM = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000)
-LEASE_MS = 60_000
-
-
-async def accept(cell: Cell, workflow: str = "w1", digest: str = "d1", entry: str = "0-1") -> str:
-    head = Head("acme", "chain", "def1", {"x": 1}, Slo(1_000, 61_000))
-    return await cell.inbox.accept(workflow, entry, digest, head, wire.pack({"name": "chain"}), 60_000)
-
-
-async def join(cell: Cell, instance: str = "a") -> Seat:
-    epoch = await cell.instances.register(instance, PROFILE, ["m"], ["fast"], ["chat"])
-    return Seat(instance, epoch, f"{instance}/p1")
-
-
-def push(request: str, node: str, instance: str = "a", **changes: Any) -> Push:
-    call = LlmCall(f"prompt of {node}", None, None, Sampling())
-    fields: dict[str, Any] = {
-        "request": request, "node": node, "instance": instance, "offset_ms": 0, "load_ms": 100, "budget_ms": 500,
-        "deadline_at": 61_000, "prompt_tokens": 10, "call": call, "stage": f"chain/{node}", "timeout_s": 5.0,
-        "stream": False,
-    }  # fmt: skip
-    return Push(**(fields | changes))
-
-
-async def commit(
-    cell: Cell, version: int, handled: int = 0, entry: str = "", workflow: str = "w1", **parts: Any
-) -> int:
-    made = Commit(workflow, entry, await first_version(cell, workflow) + version, handled, "json", **parts)
-    return (await cell.inbox.commit([made]))[0][0]
-
-
-async def first_version(cell: Cell, workflow: str = "w1") -> int:
-    """Versions count from the time of acceptance on; what is no longer live has none that matters."""
-    return int(await cell.client.zscore(cell.keys.live, workflow) or 0)
-
-
-async def mail(cell: Cell, workflow: str = "w1") -> list[Any]:
-    return (await cell.inbox.begin([(workflow, -1)], 100))[0].mail
-
-
-async def queued(cell: Cell, instance: str = "a") -> list[str]:
-    return [name.decode() for name in await cell.client.zrange(cell.keys.queue(instance), 0, -1)]
-
-
-async def dispatched(cell: Cell, *pushes: Push) -> Seat:
-    """A running workflow with these requests in the queue of instance a."""
-    seat = await join(cell)
-    await accept(cell)
-    nodes = {p.node: Node("running", request=p.request, phase="queued") for p in pushes}
-    assert await commit(cell, 0, 1, nodes=nodes, pushes=pushes) == 1
-    return seat
 
 
 async def test_accept_makes_a_workflow_once(cell: Cell) -> None:
@@ -215,25 +160,6 @@ async def test_claim_refuses_an_earlier_incarnation(cell: Cell) -> None:
     assert await queued(cell) == ["r1"]
 
 
-async def test_renew_keeps_what_is_held_and_tells_what_is_not(cell: Cell) -> None:
-    seat = await dispatched(cell, push("r1", "s"), push("r2", "t"))
-    held = await cell.queues.claim(seat, "c1", 50, ROOM)
-    await commit(cell, 1, 0, drops=["r2"])
-    status, gone = await cell.queues.renew(seat, LEASE_MS, {"running": 2}, [(c.request, c.token) for c in held])
-    assert (status, gone) == ("ready", ["r2"])
-    ttl = await cell.client.zscore(cell.keys.leases, "r1") - held[0].claimed_at
-    assert ttl >= LEASE_MS
-    assert (await cell.queues.renew(seat, LEASE_MS, None, [("r1", 99)]))[1] == ["r1"]
-
-
-async def test_renew_brings_a_lost_instance_back(cell: Cell) -> None:
-    seat = await join(cell)
-    await cell.queues.evacuate("a", "lost")
-    assert (await cell.instances.all())[0].status == "lost"
-    await cell.queues.renew(seat, LEASE_MS, None, [])
-    assert (await cell.instances.all())[0].status == "ready"
-
-
 async def test_complete_counts_once(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
@@ -279,19 +205,6 @@ async def test_release_routes_anew(cell: Cell) -> None:
     assert await mail(cell) == [Evacuated("r1", "s")]
     assert await cell.client.zcard(cell.keys.leases) == 0
     assert await cell.instances.backlogs() == {"a": 0}
-
-
-async def test_evacuate_routes_a_whole_queue_anew_and_keeps_its_age(cell: Cell) -> None:
-    await dispatched(cell, push("r1", "s"), push("r2", "t"))
-    born = await cell.client.hget(cell.keys.request("r1"), "enqueued_at")
-    assert await cell.queues.evacuate("a", "lost", most=1) == 2
-    assert await queued(cell) == []
-    assert await cell.instances.backlogs() == {"a": 0}
-    assert set(await mail(cell)) == {Evacuated("r1", "s"), Evacuated("r2", "t")}
-    await join(cell, "b")
-    await commit(cell, 1, 2, pushes=[push("r1", "s", "b")])
-    assert await queued(cell, "b") == ["r1"]
-    assert await cell.client.zscore(cell.keys.queue("b"), "r1") == int(born)
 
 
 async def test_reap_waits_a_lease_after_a_server_start(cell: Cell) -> None:
@@ -369,26 +282,3 @@ async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:
     await cell.client.script_flush()
     looks = await cell.inbox.begin([("w1", -1), ("w1", -1)], 10)
     assert [look.version for look in looks] == [await first_version(cell) + 1] * 2
-
-
-async def test_an_earlier_incarnation_cannot_drain_or_remove_the_later(cell: Cell) -> None:
-    old = await dispatched(cell, push("r1", "s"))
-    new = await join(cell)
-    with pytest.raises(Superseded):
-        await cell.queues.evacuate("a", "draining", old.epoch)
-    assert not await cell.instances.remove("a", old.epoch)
-    assert (await cell.instances.all())[0].status == "ready"
-    assert await queued(cell) == ["r1"]
-    assert await cell.queues.evacuate("a", "draining", new.epoch) == 1
-    assert await cell.instances.remove("a", new.epoch)
-    assert await cell.instances.all() == []
-    assert await cell.client.hexists(cell.keys.backlog, "a") == 0
-
-
-async def test_an_instance_that_comes_back_is_kept(cell: Cell) -> None:
-    await join(cell)
-    await cell.instances.remove("a")
-    assert await cell.client.pttl(cell.keys.instance("a")) > 0
-    await join(cell)
-    assert await cell.client.pttl(cell.keys.instance("a")) == -1
-    assert (await cell.instances.all())[0].status == "ready"

@@ -1,0 +1,71 @@
+"""The Lua operations on instances and their queues, before and after, on a real server."""
+
+import pytest
+from operations_bench import LEASE_MS, ROOM, commit, dispatched, join, mail, push, queued
+
+from common.errors import Superseded
+from common.events import Evacuated
+from common.store.cell import Cell
+
+
+async def test_renew_keeps_what_is_held_and_tells_what_is_not(cell: Cell) -> None:
+    seat = await dispatched(cell, push("r1", "s"), push("r2", "t"))
+    held = await cell.queues.claim(seat, "c1", 50, ROOM)
+    await commit(cell, 1, 0, drops=["r2"])
+    status, gone = await cell.queues.renew(seat, LEASE_MS, {"running": 2}, [(c.request, c.token) for c in held])
+    assert (status, gone) == ("ready", ["r2"])
+    ttl = await cell.client.zscore(cell.keys.leases, "r1") - held[0].claimed_at
+    assert ttl >= LEASE_MS
+    assert (await cell.queues.renew(seat, LEASE_MS, None, [("r1", 99)]))[1] == ["r1"]
+
+
+async def test_renew_brings_a_lost_instance_back(cell: Cell) -> None:
+    seat = await join(cell)
+    await cell.queues.evacuate("a", "lost")
+    assert (await cell.instances.all())[0].status == "lost"
+    await cell.queues.renew(seat, LEASE_MS, None, [])
+    assert (await cell.instances.all())[0].status == "ready"
+
+
+async def test_renew_does_not_bring_back_an_instance_that_has_left(cell: Cell) -> None:
+    seat = await join(cell)
+    assert await cell.instances.remove("a", seat.epoch)
+    with pytest.raises(Superseded):
+        await cell.queues.renew(seat, LEASE_MS, {}, [])
+    assert await cell.instances.all() == []
+
+
+async def test_evacuate_routes_a_whole_queue_anew_and_keeps_its_age(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s"), push("r2", "t"))
+    born = await cell.client.hget(cell.keys.request("r1"), "enqueued_at")
+    assert await cell.queues.evacuate("a", "lost", most=1) == 2
+    assert await queued(cell) == []
+    assert await cell.instances.backlogs() == {"a": 0}
+    assert set(await mail(cell)) == {Evacuated("r1", "s"), Evacuated("r2", "t")}
+    await join(cell, "b")
+    await commit(cell, 1, 2, pushes=[push("r1", "s", "b")])
+    assert await queued(cell, "b") == ["r1"]
+    assert await cell.client.zscore(cell.keys.queue("b"), "r1") == int(born)
+
+
+async def test_an_earlier_incarnation_cannot_drain_or_remove_the_later(cell: Cell) -> None:
+    old = await dispatched(cell, push("r1", "s"))
+    new = await join(cell)
+    with pytest.raises(Superseded):
+        await cell.queues.evacuate("a", "draining", old.epoch)
+    assert not await cell.instances.remove("a", old.epoch)
+    assert (await cell.instances.all())[0].status == "ready"
+    assert await queued(cell) == ["r1"]
+    assert await cell.queues.evacuate("a", "draining", new.epoch) == 1
+    assert await cell.instances.remove("a", new.epoch)
+    assert await cell.instances.all() == []
+    assert await cell.client.hexists(cell.keys.backlog, "a") == 0
+
+
+async def test_an_instance_that_comes_back_is_kept(cell: Cell) -> None:
+    await join(cell)
+    await cell.instances.remove("a")
+    assert await cell.client.pttl(cell.keys.instance("a")) > 0
+    await join(cell)
+    assert await cell.client.pttl(cell.keys.instance("a")) == -1
+    assert (await cell.instances.all())[0].status == "ready"
