@@ -47,13 +47,19 @@ def pause_s(failures: int) -> float:
 T = TypeVar("T")
 
 
-async def patiently(call: Callable[[], Awaitable[T]], name: str) -> T:
-    """The call's result, tried again while the store is away. Other errors pass."""
+def _never() -> bool:
+    return False
+
+
+async def patiently(call: Callable[[], Awaitable[T]], name: str, give_up: Callable[[], bool] = _never) -> T:
+    """The call's result, tried again while the store is away, until give_up() says so. Other errors pass."""
     failures = 0
     while True:
         try:
             return await call()
         except StoreUnavailable as error:
+            if give_up():
+                raise
             failures += 1
             if failures == 1:
                 log.warning("%s: %s; trying again", name, error)

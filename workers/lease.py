@@ -64,6 +64,11 @@ class LeaseKeeper(threading.Thread):
         """End the thread; returns at once."""
         self._stopped.set()
 
+    async def ended(self) -> None:
+        """End the thread and wait for it: nothing is renewed any more."""
+        self.stop()
+        await asyncio.to_thread(self.join)
+
     def run(self) -> None:
         asyncio.run(self._keep())
 
@@ -82,6 +87,9 @@ class LeaseKeeper(threading.Thread):
                     failures += 1
                     if failures == 1:
                         log.warning("leases cannot be renewed: %s; trying again, nothing is aborted", error)
+                except Exception:  # whatever it is: without this thread every lease would be lost
+                    failures += 1
+                    log.exception("leases could not be renewed; trying again")
         finally:
             await cell.close()
 

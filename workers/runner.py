@@ -2,9 +2,14 @@
 
 import asyncio
 import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
 
+from common import clock
 from common.backoff import patiently
-from common.errors import HexgenError, Superseded
+from common.errors import HexgenError, StoreUnavailable, Superseded
 from common.events import Outcome
 from common.model import Claim, InstanceProfile
 from common.store.cell import Cell
@@ -16,6 +21,8 @@ from workers.lease import LeaseKeeper
 
 KV_SHARE = 0.98
 FINISHED_AT_HAND = 10_000
+HEALTH_EVERY_S = 5.0
+T = TypeVar("T")
 log = logging.getLogger("hexgen.worker")
 
 
@@ -34,7 +41,9 @@ class Runner:
         self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
         self._waiter: asyncio.Task[bool] | None = None
+        self._suspect = asyncio.Event()
         self._draining = False
+        self._patience_ends = math.inf
         self._superseded = False
         self._leases: LeaseKeeper | None = None
 
@@ -57,8 +66,13 @@ class Runner:
 
     async def _claim(self, room: Room) -> list[Claim]:
         """One claim; should its reply be lost, the same call id gets the same answer."""
-        call = call_id()
-        return await patiently(lambda: self._cell.queues.claim(self._seat, call, self._lease_ms, room), "claim")
+        call, queues = call_id(), self._cell.queues
+        try:
+            return await patiently(
+                lambda: queues.claim(self._seat, call, self._lease_ms, room), "claim", lambda: self._draining
+            )
+        except StoreUnavailable:  # told to stop: what this claim may have got comes back when its lease ends
+            return []
 
     def _room(self) -> Room:
         """What may start now: under one chunk unprefilled, and KV to spare; what waits can still be reordered."""
@@ -95,27 +109,43 @@ class Runner:
         self._running[claim.request] = task
 
     async def _run(self, claim: Claim) -> None:
-        outcome: Outcome | BaseException
         try:
-            outcome = await answer(
-                self._engine,
-                claim,
-                self._seat.instance,
-                self._room_changed.set,
-                lambda text: self._tell(claim, text),
-            )
+            outcome = await self._outcome(claim)
         except asyncio.CancelledError:
             self._forget(claim)
             raise
+        if outcome is not None:
+            self._ended.append((claim, outcome))
+            self._something_ended.set()
+        self._running.pop(claim.request, None)
+        self._room_changed.set()
+
+    async def _outcome(self, claim: Claim) -> Outcome | EngineError | None:
+        """What came of a request; None when its engine has died under it: then draining gives it back."""
+        told = (self._room_changed.set, lambda text: self._tell(claim, text))
+        try:
+            return await answer(self._engine, claim, self._seat.instance, *told)
         except EngineError as error:
-            outcome = error
+            return None if await self._engine_died() else error
         except Exception as error:
             log.exception("request %s: unexpected error", claim.request)
-            outcome = EngineError(f"worker error: {type(error).__name__}: {error}")
-        self._ended.append((claim, outcome))
-        self._running.pop(claim.request, None)
-        self._something_ended.set()
-        self._room_changed.set()
+            return EngineError(f"worker error: {type(error).__name__}: {error}")
+
+    async def _engine_died(self) -> bool:
+        try:
+            await self._engine.health()
+        except EngineError:
+            self._suspect.set()
+            return True
+        return False
+
+    async def health_loop(self) -> None:
+        """Return once the engine cannot serve any more; it is asked every few seconds, and when a call has failed."""
+        while not await self._engine_died():
+            self._suspect.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_EVERY_S):
+                    await self._suspect.wait()
 
     async def _tell(self, claim: Claim, text: str) -> None:
         """Tokens are told on a best effort: a store that is away costs its watchers a piece, not the attempt."""
@@ -147,7 +177,7 @@ class Runner:
 
     async def _hand_in_batch(self, leases: LeaseKeeper, batch: list[tuple[Claim, Outcome | BaseException]]) -> None:
         triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]
-        taken = await patiently(lambda: self._cell.queues.finish(triples), "hand in")
+        taken = await self._patiently(lambda: self._cell.queues.finish(triples), "hand in")
         for (claim, _), counted in zip(batch, taken, strict=True):
             leases.drop(claim.request, claim.token)
             if not counted:
@@ -170,47 +200,56 @@ class Runner:
         if self._superseded:
             raise Superseded(f"instance {self._seat.instance} has been started again elsewhere; this worker stops")
 
-    def stop_claiming(self) -> None:
-        """Let claim_loop end, at once."""
+    def stop_claiming(self, grace_s: float) -> None:
+        """Let claim_loop end, at once. From now on a store that is away has grace_s to come back."""
         self._draining = True
+        self._patience_ends = clock.monotonic_s() + grace_s
         self._room_changed.set()
 
     async def close(self) -> None:
-        """Stop waiting for the queue."""
-        if self._waiter is not None:
-            await end(self._waiter)
+        """Stop waiting for the queue and for the engine."""
+        await end(*self._running.values(), *([self._waiter] if self._waiter else []))
 
     async def drain(self, grace_s: float) -> None:
-        """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back."""
+        """After claim_loop has ended: send the queue elsewhere, finish what runs or, after grace_s, give it back.
+
+        Raises StoreUnavailable when the store stays away: what is held here is taken over when its leases end.
+        """
         assert self._leases is not None
-        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
+        await self._evacuate()
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=grace_s)
-        tokens = self._leases.held()
-        back = [(request, tokens[request]) for request in self._running if request in tokens]
+        held = list(self._leases.held().items())
         await end(*self._running.values())
-        await patiently(lambda: self._cell.queues.release(back), "release")
         await self._hand_in()
-        # Whatever a coordinator pushed before it saw the new status.
-        await patiently(lambda: self._cell.queues.evacuate(self._seat.instance, "draining", self._seat.epoch), "drain")
+        await self._patiently(lambda: self._cell.queues.release(held), "release")
+        await self._evacuate()  # whatever a coordinator pushed before it saw the new status
+
+    async def _evacuate(self) -> None:
+        seat = self._seat
+        await self._patiently(lambda: self._cell.queues.evacuate(seat.instance, "draining", seat.epoch), "drain")
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]], name: str) -> T:
+        return await patiently(call, name, lambda: clock.monotonic_s() >= self._patience_ends)
 
 
 async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None:
-    """Run until `stop`, then drain. Raises Superseded."""
+    """Run until `stop` or the engine's end, then drain. Raises Superseded, StoreUnavailable."""
     claiming = asyncio.create_task(runner.claim_loop())
     handing_in = asyncio.create_task(runner.hand_in_loop())
+    watching = asyncio.create_task(runner.health_loop())
     stopping = asyncio.create_task(_changed(stop))
     try:
-        await asyncio.wait({claiming, handing_in, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({claiming, handing_in, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for loop in (claiming, handing_in):
             if loop.done():
                 await loop
         runner.check()
-        runner.stop_claiming()
+        runner.stop_claiming(grace_s)
         await claiming
-        await runner.drain(grace_s)
+        await runner.drain(0.0 if watching.done() else grace_s)
     finally:
-        await end(claiming, handing_in, stopping)
+        await end(claiming, handing_in, watching, stopping)
         await runner.close()
 
 

@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass
 
 from common.backoff import patiently
+from common.errors import StoreUnavailable
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.queues import Seat
@@ -30,11 +31,11 @@ class InstanceOptions:
 
 async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain. Raises EngineError, Superseded, StoreRefused."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         info = await engine.start()
+        stop = asyncio.Event()  # from here on; while the engine loads nothing is held, and a signal may simply kill
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         cell = Cell.open(settings.redis_url, settings.namespace)
         try:
             epoch = await patiently(
@@ -42,6 +43,7 @@ async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> N
                     options.instance, info.profile, info.models, options.labels, info.features
                 ),
                 "register",
+                stop.is_set,
             )
             log.info("instance %s is ready: %s, epoch %d", options.instance, info.profile.name, epoch)
             claimant = f"{options.instance}/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -89,7 +91,11 @@ async def _serve(
     leases.start()
     try:
         await run_until(runner, stop, options.grace_s)
+        await leases.ended()
         await cell.instances.remove(options.instance, seat.epoch)
         log.info("instance %s is drained", options.instance)
+    except StoreUnavailable as error:
+        log.warning("%s; what instance %s holds is taken over when its leases end", error, options.instance)
     finally:
-        leases.stop()
+        await leases.ended()
+    await engine.health()  # where it was the engine that ended, say so

@@ -53,6 +53,10 @@ class Deployment:
         os.kill(self.pids[name], signal.SIGKILL)
         self.processes.ended(name, 10)
 
+    def log(self, name: str) -> str:
+        """What a process has written so far."""
+        return (self.folder / "logs" / f"{name}.log").read_text()
+
     def events(self, workflow: str, timeout_s: float = 60) -> list[Event]:
         return list(self.client.events(workflow, timeout_s=timeout_s))
 

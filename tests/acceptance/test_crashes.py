@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -99,3 +100,22 @@ def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path) -> None:
                 second.stop()
     finally:
         first.stop()
+
+
+def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path: Path) -> None:
+    redis = EmbeddedServer.start(tmp_path / "redis")
+    with Deployment(redis, namespace, tmp_path) as cell:
+        try:
+            cell.define(chain(1))
+            cell.worker("busy", *SIMULATED, "a100", "--grace-s", "0.5")
+            cell.until(cell.client.submit("chain1", {"text": "word " * 60_000}), "stage_started")
+        finally:
+            os.kill(redis.pid, signal.SIGKILL)
+            redis.stop()
+        cell.worker("late", *SIMULATED, "a100")
+        assert cell.processes.stop_one("busy", 30) == 0
+        assert "what instance busy holds is taken over when its leases end" in cell.log("busy")
+        while "register: " not in cell.log("late"):
+            time.sleep(0.05)
+        assert cell.processes.stop_one("late", 30) == 1
+        assert "error: " in cell.log("late").splitlines()[-1].lower()

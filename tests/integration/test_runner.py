@@ -1,6 +1,7 @@
 """A worker's main loop on a real server: claiming, leases, abort, patience, draining."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ class GatedEngine:
         self.aborted: list[str] = []
         self.running = 0
         self.most = 0
+        self.dead = False
         self.started = asyncio.Event()
         self.changed = asyncio.Event()
 
@@ -48,10 +50,14 @@ class GatedEngine:
         gate = self.gates.setdefault(call.request_id, asyncio.Event())
         self.started.set()
         try:
+            if self.dead:
+                raise EngineError("the engine is dead")
             if call.call.text().startswith("fail"):
                 raise EngineError("the engine is out of luck", retryable=False)
             yield Chunk("half ")
             await gate.wait()
+            if self.dead:
+                raise EngineError("the engine is dead")
             yield Chunk("whole", "stop", Usage(10, 2, 0))
         except (asyncio.CancelledError, GeneratorExit):
             self.aborted.append(call.request_id)
@@ -66,7 +72,9 @@ class GatedEngine:
     def load(self) -> EngineLoad:
         return EngineLoad(self.running, 0, 100 * self.running)
 
-    async def health(self) -> None: ...
+    async def health(self) -> None:
+        if self.dead:
+            raise EngineError("the engine is dead")
 
     async def close(self) -> None: ...
 
@@ -79,6 +87,7 @@ class Bench:
         self.stop = asyncio.Event()
         self.version = 0
         self.serving: asyncio.Task[None]
+        self.leases: LeaseKeeper
 
     async def push(self, *prompts: str, **changes: Any) -> None:
         pushes = []
@@ -117,13 +126,13 @@ async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIter
     leases.start()
     made = Bench(cell, engine, runner, seat)
     made.version = (await cell.inbox.begin([("w1", -1)], 1))[0].version
+    made.leases = leases
     made.serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
     async with asyncio.timeout(30):
         yield made
         made.stop.set()
         await asyncio.wait({made.serving})
-    leases.stop()
-    await asyncio.to_thread(leases.join, 5)
+    await leases.ended()
 
 
 async def test_claims_up_to_the_batch_and_goes_on_as_room_comes_free(bench: Bench) -> None:
@@ -248,3 +257,61 @@ async def test_an_output_beyond_all_bounds_ends_its_stream_at_once(
     assert "longer than 3" in event.error
     assert bench.engine.running == 0
     assert bench.engine.aborted == ["r0"]
+
+
+async def test_a_dead_engine_gives_all_it_had_back_and_ends_its_worker(bench: Bench) -> None:
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    bench.engine.dead = True
+    bench.engine.gates["r0"].set()  # one call meets the end of the engine; the other would wait for ever
+    await bench.serving
+    assert {type(event) for event in await bench.mail(3)} == {Evacuated}  # no attempt is lost
+    assert (await bench.cell.instances.all())[0].status == "draining"
+    assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+
+
+async def test_an_engine_that_dies_idle_is_noticed(bench: Bench) -> None:
+    bench.engine.dead = True
+    await bench.serving
+    assert (await bench.cell.instances.all())[0].status == "draining"
+
+
+async def test_a_store_that_stays_away_does_not_keep_a_worker_from_stopping(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: Any) -> None:
+        raise StoreUnavailable("Redis is away")
+
+    await bench.push("one")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    for call in ("claim", "finish", "evacuate", "release"):
+        monkeypatch.setattr(bench.cell.queues, call, away)
+    bench.engine.gates["r0"].set()
+    bench.stop.set()
+    with pytest.raises(StoreUnavailable):
+        await bench.serving
+    assert bench.engine.running == 0
+
+
+async def test_leases_are_kept_whatever_goes_wrong_once(
+    server: EmbeddedServer, cell: Cell, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    again = threading.Event()
+    loads: list[Any] = [{1, 2}, ValueError("no load to tell")]  # the first cannot be packed
+
+    def load() -> Any:
+        if not loads:
+            again.set()
+            return {}
+        if isinstance(told := loads.pop(), Exception):
+            raise told
+        return told
+
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
+    leases = LeaseKeeper(
+        server.url, seat, namespace, 150, on_gone=lambda _: None, on_superseded=lambda: None, load=load
+    )
+    leases.start()
+    assert await asyncio.to_thread(again.wait, 20)
+    await leases.ended()
+    assert "leases could not be renewed" in caplog.text

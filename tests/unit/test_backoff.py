@@ -51,6 +51,19 @@ async def test_patiently_waits_for_the_store_only() -> None:
         await patiently(call, "call")
 
 
+async def test_patience_may_have_an_end() -> None:
+    turns = 0
+
+    async def call() -> None:
+        nonlocal turns
+        turns += 1
+        raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await patiently(call, "call", lambda: turns == 3)
+    assert turns == 3
+
+
 def test_pauses_grow_to_a_bound_with_jitter() -> None:
     for failures in range(1, 50):
         longest = min(2.0, 0.05 * 2 ** min(failures, 10))
