@@ -35,12 +35,16 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An attempt failed. With `retryable` False another attempt must fail the same way."""
+    """An attempt failed. With `retryable` False another attempt must fail the same way.
+
+    `prompt_tokens`: the prompt's length as that engine counted it, where it was too long for it; else 0.
+    """
 
     request: str
     node: str
     error: str
     retryable: bool
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,11 @@ class InstanceProfile:
     max_batch: int = 64
     chunk_tokens: int = 512
 
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt that, with a token after it, is within context and memory."""
+        return min(self.context_tokens, self.kv_tokens) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -135,7 +140,8 @@ class Node:
     """The state of one stage, copy or round (`states.STAGE`) and, on a leaf, of its request (`states.REQUEST`).
 
     `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed;
-    `error`: why it has failed, or is not queued now.
+    `error`: why it has failed, or is not queued now; `prompt_tokens`: its prompt's length as counted by an engine that
+    had no room for it, else 0.
     """
 
     status: str = "pending"
@@ -145,6 +151,7 @@ class Node:
     phase: str = "new"
     attempt: int = 0
     error: str = ""
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,8 @@ def unpack_head(data: bytes) -> Head:
 
 def pack_node(node: Node) -> bytes:
     """See `Node`."""
-    return pack((node.status, node.left, node.round, node.request, node.phase, node.attempt, node.error))
+    fields = (node.status, node.left, node.round, node.request, node.phase, node.attempt, node.error)
+    return pack((*fields, node.prompt_tokens) if node.prompt_tokens else fields)
 
 
 def unpack_node(data: bytes) -> Node:
@@ -150,9 +151,9 @@ def unpack_outcome(data: bytes) -> Outcome:
     return Outcome(output, instance, queued_ms, run_ms, Usage(*tokens), prompt_chars)
 
 
-def pack_failure(error: str, retryable: bool) -> bytes:
-    """Why an attempt failed, bounded to 2,000 characters."""
-    return pack((error[:2000].encode("utf-8", "replace").decode(), retryable))
+def pack_failure(error: str, retryable: bool, prompt_tokens: int) -> bytes:
+    """Why an attempt failed, bounded to 2,000 characters. See `Failed`."""
+    return pack((error[:2000].encode("utf-8", "replace").decode(), retryable, prompt_tokens))
 
 
 def read_message(message: bytes, output: bytes | None) -> Event:

@@ -28,6 +28,7 @@ class Cluster:
         new_id: Callable[[], str],
         turn: int = 0,
     ) -> None:
+        self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
         self.backlog_ms = dict(backlog_ms)
         self.policy = policy
@@ -45,6 +46,11 @@ class Cluster:
         if key not in self._serving:
             self._serving[key] = [i for i in self.instances if serves(i, model, requires, features)]
         return self._serving[key]
+
+    def longest_ever(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> int:
+        """The longest prompt that any registered instance takes that serves such requests, ready or not; in tokens."""
+        able = [i.profile.longest_prompt for i in self._registered if serves(i, model, requires, features)]
+        return max(able, default=0)
 
     def exec_s(self, instance: Instance, prompt_tokens: float, output_tokens: float) -> float:
         """Predicted execution time there, in s."""

@@ -97,6 +97,10 @@ class _Walk(Ledger):
         if not self._expects(event.node, event.request):
             return
         node, spec = self.node(event.node), find(self._definition, event.node).spec
+        if event.prompt_tokens > node.prompt_tokens:  # too long for that engine; another may have more room
+            self.set(event.node, prompt_tokens=event.prompt_tokens)
+            self._again(event.node, "evacuate", True)
+            return
         if not event.retryable or node.attempt >= spec.retries:
             attempts = f" (attempt {node.attempt + 1} of {spec.retries + 1})" if event.retryable else ""
             self.fail(event.node, event.error + attempts)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
-from common.policy.cost import longest_prompt
 from coordinator.cluster import Cluster, load_ms, needed_features
 from coordinator.language.definition import LlmBody, ToolBody
 from coordinator.places import Place
@@ -49,7 +48,8 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         aim: _Aim | Parked = _aim_tool(name, at, body, scope, cluster)
     else:
         assert isinstance(body, LlmBody)
-        aim = _aim_llm(name, at, body, scope, cluster)
+        counted = workflow.nodes[at.key].prompt_tokens if at.key in workflow.nodes else 0
+        aim = _aim_llm(name, at, body, scope, cluster, counted)
     if isinstance(aim, Parked):
         return aim
     # What remains counts this request at its own time instead of its stage's mean.
@@ -71,21 +71,27 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
     )
 
 
-def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:
-    serving = cluster.serving(body.model, body.requires, needed_features(body))
+def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster, counted: int) -> _Aim | Parked:
+    """`counted`: the prompt's tokens where an engine has counted them, else 0."""
+    wanted = (body.model, body.requires, needed_features(body))
+    serving = cluster.serving(*wanted)
     if not serving:
         return Parked(_nobody_serves(body), hopeless=False)
     call = _render_llm(body, at, scope)
     estimates = cluster.estimates
-    prompt_tokens = max(1, round(len(call.text()) / estimates.chars_per_token(name, at.spec)))
-    able = [instance for instance in serving if prompt_tokens <= longest_prompt(instance)]
+    prompt_tokens = counted or max(1, round(len(call.text()) / estimates.chars_per_token(name, at.spec)))
+    able = [instance for instance in serving if prompt_tokens <= instance.profile.longest_prompt]
     if not able:
-        longest = max(map(longest_prompt, serving))
-        if prompt_tokens > SURELY * longest:
-            reason = f"the prompt has about {prompt_tokens} tokens; no instance takes more than {longest}"
-            return Parked(reason, hopeless=True)
+        longest = max(instance.profile.longest_prompt for instance in serving)
+        surely = 1.0 if counted else SURELY
+        if prompt_tokens > surely * longest:
+            told = f"the prompt has {'' if counted else 'about '}{prompt_tokens} tokens; no"
+            ever = cluster.longest_ever(*wanted)
+            if prompt_tokens > surely * ever:
+                return Parked(f"{told} instance takes more than {ever}", hopeless=True)
+            return Parked(f"{told} ready instance takes more than {longest}", hopeless=False)
         # The estimate may be too high: let the engine with most room count.
-        able = [instance for instance in serving if longest_prompt(instance) == longest]
+        able = [instance for instance in serving if instance.profile.longest_prompt == longest]
         prompt_tokens = longest
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]

@@ -227,7 +227,7 @@ class Runner:
 
     async def _evacuate(self) -> None:
         seat = self._seat
-        await self._patiently(lambda: self._cell.queues.evacuate(seat.instance, "draining", seat.epoch), "drain")
+        await self._patiently(lambda: self._cell.instances.evacuate(seat.instance, "draining", seat.epoch), "drain")
 
     async def _patiently(self, call: Callable[[], Awaitable[T]], name: str) -> T:
         return await patiently(call, name, lambda: clock.monotonic_s() >= self._patience_ends)

@@ -22,8 +22,3 @@ def serves(instance: Instance, model: str | None, requires: frozenset[str], feat
     """Whether the instance answers to this model (None: any), has the labels and the features."""
     named = model is None or model in instance.models
     return named and requires <= instance.labels and features <= instance.features
-
-
-def longest_prompt(instance: Instance) -> int:
-    """Tokens of the longest prompt that, with a token after it, is within the instance's context and memory."""
-    return min(instance.profile.context_tokens, instance.profile.kv_tokens) - 1

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from common import wire
+from common.errors import Superseded
 from common.model import Instance, InstanceProfile, Json
 from common.store.client import Client, translated
 from common.store.keys import Keys
@@ -27,13 +28,31 @@ class Instances:
         labels: Iterable[str],
         features: Iterable[str],
     ) -> int:
-        """Join under this id; returns the new epoch. An earlier incarnation can no longer claim."""
+        """Join under this id; returns the new epoch. An earlier incarnation can no longer claim.
+
+        What is queued under this id stays, unless this incarnation serves other models or takes only shorter prompts:
+        then it is routed anew.
+        """
         record = {"models": sorted(models), "labels": sorted(labels), "features": sorted(features)}
-        return int(
-            await self._scripts.run(
-                "register", instance, "profile", wire.pack_profile(profile), "serves", wire.pack(record)
-            )
+        epoch, status = await self._scripts.run(
+            "register", instance, wire.pack(record), profile.longest_prompt, wire.pack_profile(profile)
         )
+        if status != b"ready":
+            await self.evacuate(instance, "joining", epoch)
+            await self.evacuate(instance, "ready", epoch)
+        return int(epoch)
+
+    async def evacuate(self, instance: str, status: str, epoch: int | None = None, most: int = 100) -> int:
+        """Give an instance this status and route all that is queued on it anew, `most` at a time; how much that was.
+
+        With an epoch, only that incarnation is meant: raises Superseded when a later one has the instance.
+        """
+        total = 0
+        while moved := int(await self._scripts.run("evacuate", instance, "" if epoch is None else epoch, status, most)):
+            if moved < 0:
+                raise Superseded(f"instance {instance} has been started again elsewhere; this worker stops")
+            total += moved
+        return total
 
     async def remove(self, instance: str, epoch: int | None = None) -> bool:
         """Forget an instance whose queue is empty; False when, with an epoch, a later incarnation has it."""

@@ -87,7 +87,8 @@ class Queues:
             if isinstance(outcome, Outcome):
                 calls.append(Call("complete", (request, token, wire.pack_outcome(outcome))))
             else:
-                reason = wire.pack_failure(str(outcome), getattr(outcome, "retryable", True))
+                retryable, prompt_tokens = getattr(outcome, "retryable", True), getattr(outcome, "prompt_tokens", 0)
+                reason = wire.pack_failure(str(outcome), retryable, prompt_tokens)
                 calls.append(Call("fail", (request, token, reason)))
         return [bool(reply) for reply in await self._scripts.run_many(calls)]
 
@@ -103,18 +104,6 @@ class Queues:
                 self._keys.events(claim.workflow), {"type": "token", claim.encoding: data},
                 maxlen=10_000, approximate=True, nomkstream=True,
             )  # fmt: skip
-
-    async def evacuate(self, instance: str, status: str, epoch: int | None = None, most: int = 100) -> int:
-        """Give an instance this status and route all that is queued on it anew; how much that was.
-
-        With an epoch, only that incarnation is meant: raises Superseded when a later one has the instance.
-        """
-        total = 0
-        while moved := int(await self._scripts.run("evacuate", instance, "" if epoch is None else epoch, status, most)):
-            if moved < 0:
-                raise Superseded(f"instance {instance} has been started again elsewhere; this worker stops")
-            total += moved
-        return total
 
     async def reap(self, run_id: str, lease_ms: int, losses: int, most: int = 100) -> int | None:
         """End leases nobody renewed; None while a restarted server gives everybody time to come back."""

@@ -43,6 +43,6 @@ async def _expired_leases(desk: Desk) -> None:
 
 async def _silent_instances(desk: Desk) -> None:
     for instance in await desk.cell.instances.silent(desk.settings.lease_ms):
-        moved = await desk.cell.queues.evacuate(instance, "lost")
+        moved = await desk.cell.instances.evacuate(instance, "lost")
         if moved:
             log.warning("instance %s is silent; %d queued requests are routed anew", instance, moved)

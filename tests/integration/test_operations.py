@@ -8,7 +8,7 @@ from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, 
 from common.model import Node
 from common.store.cell import Cell
 from common.store.inbox import Commit, End
-from common.store.queues import Room, Seat
+from common.store.queues import Room
 
 
 async def test_accept_makes_a_workflow_once(cell: Cell) -> None:
@@ -90,7 +90,7 @@ async def test_commit_step_bounces_what_goes_to_an_instance_no_longer_ready(cell
     if status == "gone":
         await cell.instances.remove("a")
     else:
-        await cell.queues.evacuate("a", status)
+        await cell.instances.evacuate("a", status)
     nodes = {"s": Node("running", request="r1", phase="queued")}
     parts = {"nodes": nodes, "pushes": [push("r1", "s"), push("r2", "t", "tools")]}
     made = Commit("w1", "", await first_version(cell), 1, "json", **parts)
@@ -228,7 +228,7 @@ async def test_reap_gives_the_place_back(cell: Cell) -> None:
 async def test_reap_routes_anew_when_the_instance_is_lost(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.claim(seat, "c1", 0, ROOM)
-    await cell.queues.evacuate("a", "lost")
+    await cell.instances.evacuate("a", "lost")
     assert await cell.queues.reap("run1", 0, 3) == 1
     assert await mail(cell) == [Evacuated("r1", "s")]
 
@@ -257,22 +257,6 @@ async def test_cancel_asks_a_running_workflow_only(cell: Cell) -> None:
     await accept(cell)
     assert await cell.inbox.cancel("w1", "because: it is late")
     assert await mail(cell) == [Submitted(), CancelAsked("because: it is late")]
-
-
-async def test_relay_gives_each_request_one_ticket_until_it_counts_as_lost(cell: Cell) -> None:
-    await dispatched(cell, push("r1", "s", "tools"), push("r2", "t", "tools"))
-    assert await cell.queues.to_relay(60_000) == ["r1-0", "r2-0"]
-    assert await cell.queues.to_relay(60_000) == []
-    assert await cell.queues.to_relay(0) == ["r1-0", "r2-0"]
-
-
-async def test_relay_gives_a_new_attempt_a_new_ticket_at_once(cell: Cell) -> None:
-    await dispatched(cell, push("r1", "s", "tools"))
-    assert await cell.queues.to_relay(60_000) == ["r1-0"]
-    await cell.queues.claim(Seat("tools", None, "t/1"), "c1", LEASE_MS, ROOM)
-    await cell.queues.finish([("r1", 1, RuntimeError("not today"))])
-    await commit(cell, 1, 1, pushes=[push("r1", "s", "tools")])
-    assert await cell.queues.to_relay(60_000) == ["r1-1"]
 
 
 async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:

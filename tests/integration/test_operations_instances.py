@@ -1,7 +1,10 @@
 """The Lua operations on instances and their queues, before and after, on a real server."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from operations_bench import LEASE_MS, ROOM, commit, dispatched, join, mail, push, queued
+from operations_bench import LEASE_MS, PROFILE, ROOM, commit, dispatched, join, mail, push, queued
 
 from common.errors import Superseded
 from common.events import Evacuated
@@ -21,7 +24,7 @@ async def test_renew_keeps_what_is_held_and_tells_what_is_not(cell: Cell) -> Non
 
 async def test_renew_brings_a_lost_instance_back(cell: Cell) -> None:
     seat = await join(cell)
-    await cell.queues.evacuate("a", "lost")
+    await cell.instances.evacuate("a", "lost")
     assert (await cell.instances.all())[0].status == "lost"
     await cell.queues.renew(seat, LEASE_MS, None, [])
     assert (await cell.instances.all())[0].status == "ready"
@@ -38,7 +41,7 @@ async def test_renew_does_not_bring_back_an_instance_that_has_left(cell: Cell) -
 async def test_evacuate_routes_a_whole_queue_anew_and_keeps_its_age(cell: Cell) -> None:
     await dispatched(cell, push("r1", "s"), push("r2", "t"))
     born = await cell.client.hget(cell.keys.request("r1"), "enqueued_at")
-    assert await cell.queues.evacuate("a", "lost", most=1) == 2
+    assert await cell.instances.evacuate("a", "lost", most=1) == 2
     assert await queued(cell) == []
     assert await cell.instances.backlogs() == {"a": 0}
     assert set(await mail(cell)) == {Evacuated("r1", "s"), Evacuated("r2", "t")}
@@ -52,11 +55,11 @@ async def test_an_earlier_incarnation_cannot_drain_or_remove_the_later(cell: Cel
     old = await dispatched(cell, push("r1", "s"))
     new = await join(cell)
     with pytest.raises(Superseded):
-        await cell.queues.evacuate("a", "draining", old.epoch)
+        await cell.instances.evacuate("a", "draining", old.epoch)
     assert not await cell.instances.remove("a", old.epoch)
     assert (await cell.instances.all())[0].status == "ready"
     assert await queued(cell) == ["r1"]
-    assert await cell.queues.evacuate("a", "draining", new.epoch) == 1
+    assert await cell.instances.evacuate("a", "draining", new.epoch) == 1
     assert await cell.instances.remove("a", new.epoch)
     assert await cell.instances.all() == []
     assert await cell.client.hexists(cell.keys.backlog, "a") == 0
@@ -68,4 +71,31 @@ async def test_an_instance_that_comes_back_is_kept(cell: Cell) -> None:
     assert await cell.client.pttl(cell.keys.instance("a")) > 0
     await join(cell)
     assert await cell.client.pttl(cell.keys.instance("a")) == -1
+    assert (await cell.instances.all())[0].status == "ready"
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels", "kept"),
+    [
+        ({}, ["fast"], True),
+        ({"kv_tokens": 2000, "prefill_tokens_per_s": 900.0}, ["fast"], True),
+        ({"kv_tokens": 999}, ["fast"], False),
+        ({}, ["slow"], False),
+    ],
+)
+async def test_an_instance_that_comes_back_as_another_gives_its_queue_away(
+    cell: Cell, changes: dict[str, Any], labels: list[str], kept: bool
+) -> None:
+    await dispatched(cell, push("r1", "s"))
+    await cell.instances.register("a", replace(PROFILE, **changes), ["m"], labels, ["chat"])
+    assert await queued(cell) == (["r1"] if kept else [])
+    assert await mail(cell) == ([] if kept else [Evacuated("r1", "s")])
+    assert (await cell.instances.all())[0].status == "ready"
+
+
+async def test_an_instance_that_died_while_giving_its_queue_away_goes_on_with_it(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s"))
+    await cell.client.hset(cell.keys.instance("a"), "status", "joining")
+    await join(cell)
+    assert await queued(cell) == []
     assert (await cell.instances.all())[0].status == "ready"

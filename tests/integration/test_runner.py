@@ -54,6 +54,8 @@ class GatedEngine:
                 raise EngineError("the engine is dead")
             if call.call.text().startswith("fail"):
                 raise EngineError("the engine is out of luck", retryable=False)
+            if call.call.text().startswith("too long"):
+                raise EngineError("the prompt is too long", retryable=False, prompt_tokens=1234)
             yield Chunk("half ")
             await gate.wait()
             if self.dead:
@@ -152,6 +154,12 @@ async def test_a_failure_is_told_with_its_kind(bench: Bench) -> None:
     await bench.push("fail please")
     (event,) = await bench.mail(1)
     assert event == Failed("r0", "s0", "the engine is out of luck", retryable=False)
+
+
+async def test_a_prompt_too_long_is_told_with_its_length(bench: Bench) -> None:
+    await bench.push("too long")
+    (event,) = await bench.mail(1)
+    assert event == Failed("r0", "s0", "the prompt is too long", retryable=False, prompt_tokens=1234)
 
 
 async def test_a_time_out_aborts_and_fails(bench: Bench) -> None:
@@ -284,8 +292,9 @@ async def test_a_store_that_stays_away_does_not_keep_a_worker_from_stopping(
 
     await bench.push("one")
     await bench.engine.until(lambda engine: engine.running == 1)
-    for call in ("claim", "finish", "evacuate", "release"):
+    for call in ("claim", "finish", "release"):
         monkeypatch.setattr(bench.cell.queues, call, away)
+    monkeypatch.setattr(bench.cell.instances, "evacuate", away)
     bench.engine.gates["r0"].set()
     bench.stop.set()
     with pytest.raises(StoreUnavailable):

@@ -143,8 +143,8 @@ class Bench:
         usage = Usage(100, 10) if isinstance(push.call, LlmCall) else Usage()
         return Completed(push.request, node, Outcome(output, push.instance, 5, 50, usage, 400))
 
-    def fail(self, node: str, error: str = "out of memory", retryable: bool = True) -> core.Step:
-        return self.post(Failed(self.of(node).request, node, error, retryable))
+    def fail(self, node: str, error: str = "out of memory", retryable: bool = True, tokens: int = 0) -> core.Step:
+        return self.post(Failed(self.of(node).request, node, error, retryable, tokens))
 
     def lose(self, node: str, losses: int = 3) -> core.Step:
         return self.post(Lost(self.of(node).request, node, losses))

@@ -10,7 +10,7 @@ from common import profiles
 from common.enginemodel import EngineModel, Sequence
 from common.model import Instance
 from common.policy.budget import budget_s, critical_path, expected_rounds, summed
-from common.policy.cost import exec_s, longest_prompt, serves
+from common.policy.cost import exec_s, serves
 from common.policy.urgency import LatestStart
 
 seconds = st.floats(0.0, 1e4)
@@ -138,4 +138,4 @@ def test_who_serves_what():
 @pytest.mark.parametrize(("context", "kv", "most"), [(1000, 5000, 999), (5000, 1000, 999)])
 def test_the_longest_prompt_leaves_room_for_one_token(context, kv, most):
     one = Instance("i", 1, replace(profiles.A100, context_tokens=context, kv_tokens=kv), ("m",))
-    assert longest_prompt(one) == most
+    assert one.profile.longest_prompt == most

@@ -98,6 +98,57 @@ def test_a_long_prompt_goes_where_it_fits():
     assert bench.of("a").instance == "wide"
 
 
+def sized(name, context_tokens, **changes):
+    return instance(name, profile=replace(TWO[0].profile, context_tokens=context_tokens), **changes)
+
+
+def test_a_prompt_too_long_for_its_engine_goes_to_one_with_more_room():
+    """The estimate was too low; the engine counts. No attempt is lost by it."""
+    bench = Bench(ONE, instances=(sized("small", 1_000), sized("middle", 2_000), sized("large", 4_000)), packed=True)
+    bench.submit()
+    request = bench.of("a").request
+    bench.fail("a", "the prompt has 2500 tokens; this engine takes 999 at most", retryable=False, tokens=2_500)
+    assert bench.of("a").instance == "large"
+    assert (bench.of("a").request, bench.of("a").prompt_tokens) == (request, 2_500)
+    assert bench.workflow.nodes["a"].attempt == 0
+    bench.complete("a")
+    assert bench.status == "completed"
+
+
+def test_a_prompt_counted_as_too_long_for_all_fails():
+    bench = Bench(ONE, instances=(sized("small", 1_000), sized("large", 4_000)))
+    bench.submit()
+    bench.fail("a", "too long", retryable=False, tokens=5_000)
+    assert bench.error == ("a", "the prompt has 5000 tokens; no instance takes more than 3999")
+
+
+def test_a_prompt_refused_where_it_should_fit_fails():
+    """The same count again: this engine has less room than it told."""
+    bench = Bench(ONE, instances=(sized("only", 4_000),))
+    bench.submit()
+    bench.fail("a", "too long", retryable=False, tokens=3_000)
+    bench.fail("a", "too long", retryable=False, tokens=3_000)
+    assert bench.error == ("a", "too long")
+
+
+@pytest.mark.parametrize("length", [4_000, 40_000])
+def test_a_long_prompt_waits_for_an_instance_that_is_away(length):
+    bench = Bench(
+        "stages: {a: {prompt: '{{ inputs.text }}'}}",
+        {"text": "x" * length},
+        instances=(sized("small", 500), sized("large", 200_000, status="lost")),
+    )
+    bench.submit()
+    if bench.queued:  # the estimate leaves a doubt, the engine none
+        bench.fail("a", "too long", retryable=False, tokens=1_000)
+    assert bench.queued == []
+    assert bench.events[-1][0] == "waiting"
+    assert "no ready instance takes more than 499" in bench.events[-1][1]["reason"]
+    bench.register(sized("small", 500), sized("large", 200_000))
+    bench.wait()
+    assert bench.of("a").instance == "large"
+
+
 def test_an_evacuated_request_is_routed_anew_under_its_id():
     bench = Bench(ONE)
     bench.submit()

@@ -97,7 +97,7 @@ async def test_what_it_cannot_serve_is_refused_in_a_sentence() -> None:
     await engine.health()
     with pytest.raises(EngineError, match="the prompt has 32768 tokens; this engine takes 32767 at most") as refused:
         await collect(engine, call("a"))
-    assert not refused.value.retryable
+    assert (refused.value.retryable, refused.value.prompt_tokens) == (False, 32768)
     asked = EngineCall("b", LlmCall("x", None, "gpt", Sampling()), "flow/stage")
     with pytest.raises(EngineError, match="model 'gpt' is not served here; served are llama"):
         await collect(engine, asked)

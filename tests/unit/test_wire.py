@@ -107,19 +107,21 @@ def test_completions_come_back(request: str, node: str, outcome: Outcome) -> Non
     assert wire.read_message(message, wire.pack_outcome(outcome)) == Completed(request, node, outcome)
 
 
-@given(words, words, st.text(alphabet=st.characters(), max_size=30), st.booleans())
-def test_failures_come_back_whatever_they_say(request: str, node: str, error: str, retryable: bool) -> None:
-    message = f"failed {request} {node} ".encode() + wire.pack_failure(error, retryable)
+@given(words, words, st.text(alphabet=st.characters(), max_size=30), st.booleans(), naturals)
+def test_failures_come_back_whatever_they_say(
+    request: str, node: str, error: str, retryable: bool, tokens: int
+) -> None:
+    message = f"failed {request} {node} ".encode() + wire.pack_failure(error, retryable, tokens)
     kept = error.encode("utf-8", "replace").decode()
-    assert wire.read_message(message, None) == Failed(request, node, kept, retryable)
+    assert wire.read_message(message, None) == Failed(request, node, kept, retryable, tokens)
 
 
 def test_a_failure_is_bounded() -> None:
-    assert wire.unpack(wire.pack_failure("x" * 5000, False)) == ["x" * 2000, False]
+    assert wire.unpack(wire.pack_failure("x" * 5000, False, 0)) == ["x" * 2000, False, 0]
 
 
 def test_a_failure_may_quote_half_a_character() -> None:
-    assert wire.unpack(wire.pack_failure("found \ud800", True)) == ["found ?", True]
+    assert wire.unpack(wire.pack_failure("found \ud800", True, 0)) == ["found ?", True, 0]
 
 
 @pytest.mark.parametrize(

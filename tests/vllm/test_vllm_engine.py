@@ -143,6 +143,7 @@ async def test_a_prompt_that_fills_the_context_is_refused_with_numbers(engine: V
     with pytest.raises(EngineError, match=rf"the prompt has \d+ tokens; this engine takes {CONTEXT - 1} at most") as no:
         await answer(engine, call("long", "word " * 3 * CONTEXT))
     assert not no.value.retryable
+    assert f"the prompt has {no.value.prompt_tokens} tokens" in str(no.value)
     assert engine.load() == IDLE
 
 

@@ -8,11 +8,15 @@ from common.model import InstanceProfile, LlmCall, Usage
 
 
 class EngineError(Exception):
-    """The engine could not serve a call. `retryable` is False where another attempt must fail the same way."""
+    """The engine could not serve a call. `retryable` is False where another attempt must fail the same way.
 
-    def __init__(self, message: str, *, retryable: bool = True) -> None:
+    `prompt_tokens`: how long the prompt is, where it is too long for this engine; one with more room may take it.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = True, prompt_tokens: int = 0) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.prompt_tokens = prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)

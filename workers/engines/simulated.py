@@ -156,6 +156,7 @@ class SimulatedEngine:
             raise EngineError(
                 f"the prompt has {prompt_tokens} tokens; this engine takes {prompt_tokens + room - 1} at most",
                 retryable=False,
+                prompt_tokens=prompt_tokens,
             )
         text, output_tokens, ending = _cut(answer, call.call.sampling, room)
         prefix = _blocks(prompt, prompt_tokens)

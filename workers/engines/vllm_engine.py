@@ -176,7 +176,8 @@ class VllmEngine:
             (prompt,) = await renderer.render_cmpl_async([{"prompt": call.call.prompt}], unlimited)
         tokens, most = len(prompt["prompt_token_ids"]), self._context_tokens - 1
         if tokens > most:
-            raise EngineError(f"the prompt has {tokens} tokens; this engine takes {most} at most", retryable=False)
+            message = f"the prompt has {tokens} tokens; this engine takes {most} at most"
+            raise EngineError(message, retryable=False, prompt_tokens=tokens)
         self._calls.submit(call.request_id, tokens)
         return prompt
 
