@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import clock
+from common import clock, tasks
 from common.errors import HexgenError
 from common.model import TOOLS, Json
 from common.settings import Settings, load
@@ -70,7 +70,7 @@ def run(
         settings = load(redis_url=server.url, namespace="demo", policy=plan.policy, alpha=plan.alpha)
         with Processes(directory / "logs", _environment(settings, data)) as processes:
             names = start(plan, processes, _workflows(plan, directory))
-            done = asyncio.run(_drive(plan, settings, data, processes, names, tell, progress))
+            done = asyncio.run(drive(plan, settings, data, processes, names, tell, progress))
     return report(plan, data, done)
 
 
@@ -136,19 +136,23 @@ def _start_vllm(plan: Plan, processes: Processes) -> list[str]:
     return names
 
 
-async def _drive(
+async def drive(
     plan: Plan, settings: Settings, data: Dataset, processes: Processes, names: Sequence[str],
     tell: Callable[[str], None], progress: Callable[[int, int], None],
 ) -> Run:  # fmt: skip
+    """Submit, and watch until all have ended. Raises HexgenError at once when a process has ended by itself."""
     cell = Cell.open(settings.redis_url, settings.namespace)
     done = Run()
     try:
         await _ready(cell, processes, names, plan.give_up_s)
         tell(f"{len(names)} instances are ready: {', '.join(names)}")
         started = clock.monotonic_s()
+        submitting = asyncio.create_task(_submit(plan, cell, data, done))
         following = asyncio.create_task(_follow(plan, cell, processes, done, progress))
-        await _submit(plan, cell, data, done)
-        await following
+        try:
+            await asyncio.gather(submitting, following)
+        finally:
+            await tasks.end(submitting, following)
         done.elapsed_s = clock.monotonic_s() - started
         done.served = await cell.instances.served()
     finally:

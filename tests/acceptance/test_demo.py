@@ -2,9 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from deployment import Deployment
+
+from common.errors import HexgenError
+from common.settings import load
+from common.store.embedded import EmbeddedServer
+from hexgen_flow.demo import Plan, drive
+from hexgen_flow.text2sql.dataset import load_dataset
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -40,6 +50,26 @@ def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert "error rate of 0.3" in found["answers"]
     assert "redis://" in done.stderr
     assert processes_of(tmp_path) == []
+
+
+async def test_a_process_that_ends_by_itself_ends_the_demo_at_once(
+    server: EmbeddedServer, namespace: str, tmp_path: Path
+) -> None:
+    """Though most of the workflows are not submitted yet."""
+    told: list[str] = []
+    data = load_dataset(None, tmp_path / "databases")
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.coordinator()
+        cell.worker("doomed")
+
+        def progress(done: int, wanted: int) -> None:
+            os.kill(cell.pids["doomed"], signal.SIGKILL)
+
+        plan = Plan(rate=1e-6)
+        settings = load(redis_url=server.url, namespace=namespace)
+        with pytest.raises(HexgenError, match="doomed ended with code -9"):
+            await drive(plan, settings, data, cell.processes, ["doomed"], told.append, progress)
+    assert told == ["1 instances are ready: doomed"]
 
 
 def test_the_demo_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
