@@ -52,7 +52,7 @@ class Queues:
         self._scripts = Scripts(client, keys.prefix)
 
     async def claim(self, seat: Seat, call: str, lease_ms: int, room: Room) -> list[Claim]:
-        """The most urgent requests that fit the room, under lease. Raises Superseded."""
+        """The most urgent requests that fit the room, under lease; a tool's call id is a ticket. Raises Superseded."""
         reply = await self._scripts.run(
             "claim", seat.instance, seat.epoch_text, seat.claimant, call, lease_ms,
             room.requests, room.prefill_tokens, room.kv_tokens,
@@ -120,9 +120,9 @@ class Queues:
         """Wake delayed nodes that are due."""
         return int(await self._scripts.run("promote", most))
 
-    async def to_relay(self, lost_after_ms: int, most: int = 100) -> list[str]:
-        """Names of tickets that RQ needs now, one for each attempt of a tool request."""
-        return [request.decode() for request in await self._scripts.run("relay", lost_after_ms, most)]
+    async def to_relay(self, jobs: int, lost_ms: int, most: int = 100) -> list[str]:
+        """New tickets, to be written to RQ now, whose queue has so many jobs. A claim of that call id uses one up."""
+        return [ticket.decode() for ticket in await self._scripts.run("relay", call_id(), jobs, lost_ms, most)]
 
     async def wait_tools(self) -> bool:
         """Sleep until a tool request is pushed, at most BLOCK_S."""

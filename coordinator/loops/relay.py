@@ -1,13 +1,12 @@
-"""The relay: each queued tool request gets one ticket in RQ. A ticket carries no work, only the right to claim some.
+"""The relay: as many tickets in RQ as tool requests wait. A ticket carries no work, only the right to claim some.
 
 Whatever RQ loses or doubles is harmless: a ticket claims through the same fenced operation as any worker, a lost one is
-written again, and one that comes too late finds nothing.
+replaced, and one too many finds nothing.
 """
 
 import asyncio
 
 from rq import Queue
-from rq.exceptions import DuplicateJobError
 from rq.serializers import JSONSerializer
 
 from common.store.client import connect_sync, translated
@@ -21,37 +20,37 @@ TICKET_RUNS_S = int(LONGEST_ATTEMPT_S) + 60
 
 
 class Relay:
-    """Writes tickets. RQ has no asynchronous face: its calls run in a thread."""
+    """Writes tickets; one is lost when it is neither used nor in RQ's queue after `lost_ms`.
 
-    def __init__(self, desk: Desk) -> None:
+    RQ has no asynchronous face: its calls run in a thread.
+    """
+
+    def __init__(self, desk: Desk, lost_ms: int = TICKET_LOST_MS) -> None:
         self._desk = desk
+        self._lost_ms = lost_ms
         connection = connect_sync(desk.settings.redis_url)
         self._queue = Queue(desk.cell.keys.tickets, connection=connection, serializer=JSONSerializer)
 
     async def __call__(self) -> None:
         """Wait for tool requests and relay them."""
-        queues = self._desk.cell.queues
-        await queues.wait_tools()
-        while tickets := await queues.to_relay(TICKET_LOST_MS):
+        await self._desk.cell.queues.wait_tools()
+        await self.relay()
+
+    async def relay(self) -> None:
+        """Write the tickets that are missing now."""
+        while tickets := await self._desk.cell.queues.to_relay(await asyncio.to_thread(self._count), self._lost_ms):
             await asyncio.to_thread(self._write, tickets)
 
-    def _write(self, tickets: list[str]) -> None:
+    def _count(self) -> int:
         with translated():
-            for ticket in tickets:
-                self._enqueue(ticket)
+            return int(self._queue.count)
 
-    def _enqueue(self, ticket: str) -> None:
-        """Also one that was relayed before: RQ refuses a second ticket of that id while the first is there."""
-        try:
-            self._queue.enqueue_call(
-                TICKET_FUNCTION,
-                args=(ticket,),
-                job_id=ticket,
-                unique=True,
-                timeout=TICKET_RUNS_S,
-                ttl=3600,
-                result_ttl=0,
-                failure_ttl=60,
+    def _write(self, tickets: list[str]) -> None:
+        """All in one transaction. RQ names the jobs itself: what counts is the ticket in them."""
+        with translated():
+            self._queue.enqueue_many(
+                Queue.prepare_data(
+                    TICKET_FUNCTION, args=(ticket,), timeout=TICKET_RUNS_S, ttl=3600, result_ttl=0, failure_ttl=60
+                )
+                for ticket in tickets
             )
-        except DuplicateJobError:
-            return

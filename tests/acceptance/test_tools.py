@@ -1,5 +1,6 @@
 """Tool stages over RQ, with real tool workers: nothing lost, nothing done twice, nothing foreign run."""
 
+import asyncio
 import pickle
 import sqlite3
 import zlib
@@ -53,8 +54,9 @@ def test_a_tool_runs_and_its_trouble_is_told(server: EmbeddedServer, namespace: 
         "name": "hanging",
         "stages": {"run": {**QUERY["stages"]["run"], "tool": "test.hang", "timeout_s": 1}},
     }
+    odd = "test.hang = own_tools:hang\ntest.raise = own_tools:fail"
     raising = {**QUERY, "name": "raising", "stages": {"run": {"tool": "test.raise", "args": {}, "retries": 1}}}
-    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(_own_tools(tmp_path))) as cell:
+    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(_package(tmp_path, odd, ODD))) as cell:
         cell.define(QUERY, unknown, hanging, raising)
         cell.tools("tools", "--database", shop)
         good = {"sql": "SELECT sum(price) AS total FROM item"}
@@ -69,20 +71,21 @@ def test_a_tool_runs_and_its_trouble_is_told(server: EmbeddedServer, namespace: 
         assert cell.client.wait(cell.client.submit("query", good), timeout_s=30)["output"]["rows"] == [[9]]
 
 
-def _own_tools(folder: Path) -> Path:
+ODD = """
+import threading
+def hang(args, context): threading.Event().wait()
+def fail(args, context): raise KeyError('something else')
+"""
+
+
+def _package(folder: Path, entries: str, code: str) -> Path:
     """A package of tools beside ours, found by its entry points, as a user would install one."""
     home = folder / "own"
     info = home / "own_tools-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-tools\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[hexgen_flow.tools]\ntest.hang = own_tools:hang\ntest.raise = own_tools:fail\n"
-    )
-    (home / "own_tools.py").write_text(
-        "import threading\n"
-        "def hang(args, context): threading.Event().wait()\n"
-        "def fail(args, context): raise KeyError('something else')\n"
-    )
+    (info / "entry_points.txt").write_text(f"[hexgen_flow.tools]\n{entries}\n")
+    (home / "own_tools.py").write_text(code)
     return home
 
 
@@ -110,12 +113,10 @@ async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: Embedde
     workflow = await cell.records.submit({"workflow": QUERY, "inputs": {"sql": "SELECT 1 AS one"}})
     await intake(desk)
     await completions(desk)
-    # Here a coordinator could die: the request is in the queue, RQ knows nothing. Another one relays it, even twice.
-    waiting = await cell.queues.to_relay(0)
-    assert len(waiting) == 1
-    relay, other = Relay(desk), Relay(desk)
-    relay._write(waiting)
-    other._write(waiting)
+    # Here a coordinator dies: its ticket counts as written, and RQ knows nothing. Another one relays it, even twice.
+    assert len(await cell.queues.to_relay(0, 60_000)) == 1
+    await Relay(desk, lost_ms=0).relay()
+    await Relay(desk).relay()
     assert redis.Redis.from_url(server.url).llen(f"rq:queue:{Keys(namespace).tickets}") == 1
     with Deployment(server, namespace, tmp_path) as deployment:
         deployment.tools("tools", "--database", shop)
@@ -123,6 +124,42 @@ async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: Embedde
         kinds = [event.type for event in deployment.events(workflow)]
     assert kinds == ["accepted", "stage_started", "stage_completed", "completed"]
     await cell.close()
+
+
+async def test_a_ticket_whose_process_is_killed_before_it_claims_is_replaced(
+    server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path
+) -> None:
+    cell = Cell.open(server.url, namespace)
+    desk = Desk(cell, settings.load(redis_url=server.url, namespace=namespace))
+    await cell.inbox.prepare()
+    workflow = await cell.records.submit({"workflow": QUERY, "inputs": {"sql": "SELECT 1 AS one"}})
+    await intake(desk)
+    await completions(desk)
+    home, mark = _package(tmp_path, "test.fatal = own_tools:fatal", DEADLY), tmp_path / "mark"
+    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home), MARK=str(mark)) as deployment:
+        deployment.tools("tools", "--database", shop)
+        relay = Relay(desk, lost_ms=500)
+        async with asyncio.timeout(40):
+            while not await cell.instances.served():
+                await relay.relay()
+        deployment.processes.check()
+    assert mark.exists()
+    await completions(desk)
+    assert (await cell.records.result(workflow))["output"]["rows"] == [[1]]
+    await cell.close()
+
+
+DEADLY = """
+import os, pathlib, signal
+MARK = pathlib.Path(os.environ["MARK"])
+def fatal(args, context): pass
+def die_once():
+    if not MARK.exists():
+        MARK.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+os.register_at_fork(after_in_child=die_once)
+"""
+"""Preloaded by the tool worker: the first process that it forks for a ticket is killed before it does anything."""
 
 
 def test_two_namespaces_on_one_server_stay_apart(

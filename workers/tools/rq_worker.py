@@ -1,6 +1,6 @@
 """The tool worker: RQ runs one constant function, which claims the most urgent tool request and runs its tool.
 
-Nothing that comes over RQ is trusted: a job is JSON with one request id, or it is refused.
+Nothing that comes over RQ is trusted: a job is JSON with one ticket, or it is refused.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from common.settings import Settings
 from common.store.cell import Cell
 from common.store.client import connect_sync
 from common.store.keys import TICKET_FUNCTION, Keys
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
 from workers.lease import LeaseKeeper
 from workers.tools.registry import ToolContext, ToolError, load, preload
 
@@ -89,8 +89,7 @@ async def _run(settings: Settings, ticket: str) -> bool:
     seat = Seat(TOOLS, None, f"tools/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     cell = Cell.open(settings.redis_url, settings.namespace)
     try:
-        call = call_id()
-        claims = await patiently(lambda: cell.queues.claim(seat, call, settings.lease_ms, ONE), f"ticket {ticket}")
+        claims = await patiently(lambda: cell.queues.claim(seat, ticket, settings.lease_ms, ONE), f"ticket {ticket}")
         return await _run_claim(settings, cell, seat, claims[0]) if claims else False
     finally:
         await cell.close()

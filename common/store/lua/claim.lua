@@ -1,10 +1,11 @@
 -- claim: pop the most urgent requests that can start now, each under a lease and a fencing token that only grows.
 -- KEYS[1] prefix
--- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer), 5 lease ms,
---      6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
+-- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
+--      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
 -- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, ...}}, or {'epoch'} (a later incarnation has taken over)
 --@include base
 if ARGV[2] ~= '' and redis.call('HGET', p .. 'instance:' .. ARGV[1], 'epoch') ~= ARGV[2] then return {'epoch'} end
+if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', ARGV[4]) end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
 local last = p .. 'claim:' .. ARGV[3]
 local function give(id, token, payload, enqueued_at, deadline_at)
@@ -31,7 +32,6 @@ while most > 0 and prefill > 0 do
     unpack(redis.call('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at'))
   if payload and tonumber(prompt) > kv then break end
   redis.call('ZREM', queue, id)
-  if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', id) end
   if payload then
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)

@@ -1,14 +1,18 @@
--- relay: which queued tool requests need a ticket in RQ: those never relayed, and those relayed long ago and still not claimed.
+-- relay: the tickets that RQ needs now, so that each tool request that waits has one. A ticket counts from here on until a
+-- claim uses it up; one that is given, not used and no longer in RQ's queue is lost after a while, and another is given.
 -- KEYS[1] prefix
--- ARGV 1 ms after which a ticket counts as lost, 2 at most
--- returns {request-token, ...}, most urgent first, the token being that of its last claim: each attempt has a ticket of its own
+-- ARGV 1 a name for this call, 2 jobs in RQ's queue, 3 ms after which a ticket not in the queue is lost, 4 tickets at most
+-- returns {ticket, ...}: new ones, counted as written
 --@include base
-local ids = {}
-redis.call('ZREMRANGEBYSCORE', p .. 'relayed', '-inf', now - ARGV[1])
-for _, id in ipairs(redis.call('ZRANGE', p .. 'queue:tools', 0, -1)) do
-  if #ids >= tonumber(ARGV[2]) then break end
-  if redis.call('ZADD', p .. 'relayed', 'NX', now, id) == 1 then
-    ids[#ids + 1] = id .. '-' .. (redis.call('HGET', p .. 'request:' .. id, 'token') or 0)
-  end
+local given = p .. 'relayed'
+-- RQ takes the oldest first, so those that are not in its queue are the oldest: at work, about to claim, or lost.
+local gone = redis.call('ZCARD', given) - ARGV[2]
+local lost = math.min(gone, redis.call('ZCOUNT', given, '-inf', now - ARGV[3]))
+if lost > 0 then redis.call('ZREMRANGEBYRANK', given, 0, lost - 1) end
+local tickets = {}
+local missing = redis.call('ZCARD', p .. 'queue:tools') - redis.call('ZCARD', given)
+for i = 1, math.min(missing, ARGV[4]) do
+  tickets[i] = ARGV[1] .. '-' .. i
+  redis.call('ZADD', given, now, tickets[i])
 end
-return ids
+return tickets
