@@ -16,6 +16,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.keys import Keys
 from coordinator.desk import Desk
+from coordinator.language.grammar import LONGEST_ATTEMPT_S
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from coordinator.loops.relay import Relay
@@ -70,6 +71,26 @@ def test_a_tool_runs_and_its_trouble_is_told(server: EmbeddedServer, namespace: 
         # After all that the tool worker still works.
         assert cell.client.wait(cell.client.submit("query", good), timeout_s=30)["output"]["rows"] == [[9]]
 
+
+async def test_rq_would_let_the_longest_attempt_there_may_be_end_by_itself(server: EmbeddedServer, namespace: str,
+                                                                           tmp_path: Path) -> None:  # fmt: skip
+    longest = {"name": "longest", "stages": {"run": {"tool": "test.left", "timeout_s": LONGEST_ATTEMPT_S}}}
+    beyond = {"name": "beyond", "stages": {"run": {"tool": "test.left", "timeout_s": LONGEST_ATTEMPT_S + 1}}}
+    home = _package(tmp_path, "test.left = own_tools:left", LEFT)
+    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home)) as cell:
+        cell.define()
+        cell.tools()
+        left_s = cell.client.wait(cell.client.submit(longest), timeout_s=30)["output"]["run"]
+        with pytest.raises(WorkflowFailed, match="rejected.*timeout_s"):
+            cell.client.wait(cell.client.submit(beyond), timeout_s=30)
+    assert left_s > LONGEST_ATTEMPT_S
+
+
+LEFT = """
+import signal
+def left(args, context): return signal.getitimer(signal.ITIMER_REAL)[0]
+"""
+"""Says in how many seconds the alarm goes off that RQ has set for the process the tool runs in."""
 
 ODD = """
 import threading
