@@ -81,7 +81,7 @@ async def test_rq_would_let_the_longest_attempt_there_may_be_end_by_itself(serve
         cell.define()
         cell.tools()
         left_s = cell.client.wait(cell.client.submit(longest), timeout_s=30)["output"]["run"]
-        with pytest.raises(WorkflowFailed, match="rejected.*timeout_s"):
+        with pytest.raises(WorkflowFailed, match="rejected: workflow"):
             cell.client.wait(cell.client.submit(beyond), timeout_s=30)
     assert left_s > LONGEST_ATTEMPT_S
 
