@@ -22,6 +22,10 @@ class StoreRefused(HexgenError):
     """Redis answers but will not do it (rights, memory policy, version): needs a person."""
 
 
+class BadRecord(HexgenError):
+    """An operation cannot work with what Redis holds of one thing: it fails again and again, while others are fine."""
+
+
 class Superseded(HexgenError):
     """A later incarnation of this instance has registered; this one must stop."""
 

@@ -32,9 +32,9 @@ def unpack(data: bytes) -> Any:
 
 
 def dump(value: Json, encoding: str) -> bytes:
-    """A value for users, in the encoding they wrote in ("json" or "msgpack")."""
+    """A value for users, in the encoding they wrote in ("json" or "msgpack"). Half characters are told as `?`."""
     if encoding == "msgpack":
-        return pack(value)
+        return msgpack.packb(value, unicode_errors="replace")  # type: ignore[no-any-return]
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
@@ -157,7 +157,7 @@ def pack_failure(error: str, retryable: bool, prompt_tokens: int) -> bytes:
 
 
 def read_message(message: bytes, output: bytes | None) -> Event:
-    """A mailbox message ("kind request node rest") as the event it tells of."""
+    """A mailbox message ("kind request node rest") as the event it tells of; an error of any class if it is none."""
     kind, *rest = message.split(b" ", 3)
     request, node = (part.decode() for part in rest[:2]) if len(rest) >= 2 else ("", "")
     match kind:
@@ -173,8 +173,10 @@ def read_message(message: bytes, output: bytes | None) -> Event:
             return Evacuated(request, node)
         case b"due":
             return Due(node)
-        case _:
+        case b"cancel":
             return CancelAsked(rest[2].decode("utf-8", "replace"))
+        case _:
+            raise ValueError(f"no message begins with {kind!r}")
 
 
 def pack_profile(profile: InstanceProfile) -> bytes:

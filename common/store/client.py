@@ -18,6 +18,7 @@ from redis.exceptions import (
     ConnectionError,
     MasterDownError,
     NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -26,7 +27,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from common.errors import StoreRefused, StoreUnavailable
+from common.errors import BadRecord, StoreRefused, StoreUnavailable
 
 Client = Any
 """A redis.asyncio.Redis. Its declared replies mix str and bytes, so the checker is no help; ours are always bytes."""
@@ -36,9 +37,16 @@ BLOCK_S = 5.0
 
 _PASSING = (
     ConnectionError, TimeoutError, OutOfMemoryError, ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError,
+    NoScriptError,
 )  # fmt: skip
 """The library takes the server's code off the message of those it has a class for."""
-_TRANSIENT = ("LOADING", "READONLY", "OOM", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "BUSY")
+_TRANSIENT = (
+    "LOADING", "READONLY", "OOM", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "BUSY", "MISCONF",
+)  # fmt: skip
+_RIGHTS = ("ACL failure", "The user executing the script")
+"""Missing rights as an operation tells them, in Redis 7 and in 6.2."""
+_RECORD = ("WRONGTYPE", "user_script")
+"""What is left when an operation fails is the fault of what it found. Servers name the line of the script it was in."""
 
 
 def connect(url: str) -> Client:
@@ -94,7 +102,7 @@ def _sentinel_parts(url: str) -> tuple[list[tuple[str, int]], str, dict[str, Any
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Redis errors as ours: StoreUnavailable (wait and try again) or StoreRefused (a person must act)."""
+    """Redis errors as ours: StoreUnavailable (wait and try again), StoreRefused (a person must act) or BadRecord."""
     try:
         yield
     except RedisError as error:
@@ -103,13 +111,19 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(f"Redis cannot be reached: {error}") from error
 
 
-def translate(error: RedisError) -> StoreUnavailable | StoreRefused:
+def translate(error: RedisError) -> StoreUnavailable | StoreRefused | BadRecord:
     """Our word for an error of the library."""
     text = str(error)
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
+    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or _has(text, _RIGHTS):
         return StoreRefused(f"Redis refuses: {text}")
-    if isinstance(error, _PASSING) or any(word in text for word in _TRANSIENT):
+    if isinstance(error, _PASSING) or _has(text, _TRANSIENT):
         return StoreUnavailable(f"Redis cannot be reached or does not serve now: {text}")
+    if isinstance(error, ResponseError) and _has(text, _RECORD):
+        return BadRecord(f"Redis cannot work with what it holds: {text}")
     if isinstance(error, ResponseError):
         return StoreRefused(f"Redis refuses: {text}")
     return StoreUnavailable(f"Redis: {text}")
+
+
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    return any(word in text for word in words)

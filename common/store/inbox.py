@@ -1,11 +1,13 @@
 """What coordinators read and write: the two streams, and the steps of a workflow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import ResponseError
 
-from common import wire
+from common import clock, wire
+from common.errors import BadRecord
 from common.events import Event, Outcome
 from common.model import Head, Json, Node, Push
 from common.store.client import BLOCK_S, Client, translated
@@ -16,17 +18,22 @@ KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One workflow as `begin_step` saw it. `head` and `nodes` are None when the caller holds this version already."""
+    """One workflow as `begin_step` saw it. `head` and `nodes` are None when the caller holds this version already.
+
+    With a `fault`, not all of it can be read, for this reason: then what can be read is there.
+    """
 
     version: int
     now: int
     head: Head | None
     nodes: dict[str, Node] | None
     mail: list[Event]
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,10 @@ class End:
 
 @dataclass(slots=True)
 class Commit:
-    """One step of one workflow, ready to take effect. `handled` counts the messages it answers."""
+    """One step of one workflow, ready to take effect. `handled` counts the messages it answers.
+
+    `broken`: the workflow cannot go on and ends, whatever its version and its state; only `drops` and `end` count.
+    """
 
     workflow: str
     entry: str
@@ -53,6 +63,19 @@ class Commit:
     drops: Sequence[str] = ()
     events: Sequence[tuple[str, Json]] = ()
     end: End | None = None
+    broken: bool = False
+
+
+class Answer(NamedTuple):
+    """What came of a commit: 1 done, 0 the workflow is to be looked at again, -1 it is no longer running.
+
+    bounced counts pushes to instances that were not ready any more: the caller's view of the cluster is old. Without a
+    fault, 0 means that the workflow had moved on and nothing was written; a fault is why this step cannot take effect.
+    """
+
+    state: int
+    bounced: int
+    fault: str = ""
 
 
 class Inbox:
@@ -146,9 +169,12 @@ class Inbox:
         return bool(await self._scripts.run("cancel", workflow, reason))
 
     async def begin(self, wanted: Sequence[tuple[str, int]], messages: int) -> list[Look]:
-        """Look at workflows, given as (id, version held or -1), with at most so many of their messages."""
+        """Look at workflows, given as (id, version held or -1), with at most so many of their messages.
+
+        One that cannot be read has a fault. Raises StoreUnavailable or StoreRefused for all.
+        """
         calls = [Call("begin_step", (workflow, version, messages)) for workflow, version in wanted]
-        return [_look(reply) for reply in await self._scripts.run_many(calls)]
+        return [_look(reply) for reply in await self._scripts.try_many(calls)]
 
     async def outputs(self, workflow: str, nodes: Sequence[str]) -> dict[str, Outcome]:
         """The outcomes of these nodes, those that are kept."""
@@ -156,24 +182,59 @@ class Inbox:
             found = await self._client.hmget(self._keys.outputs(workflow), list(nodes))
         return {node: wire.unpack_outcome(data) for node, data in zip(nodes, found, strict=True) if data}
 
-    async def commit(self, commits: Sequence[Commit]) -> list[tuple[int, int]]:
-        """For each (1 done, 0 the workflow had moved on and nothing was written, -1 it is no longer running; bounced).
-
-        bounced counts pushes to instances that were not ready any more: the caller's view of the cluster is old.
-        """
-        replies = await self._scripts.run_many([_commit_call(commit) for commit in commits])
-        return [(reply[0], reply[1]) for reply in replies]
+    async def commit(self, commits: Sequence[Commit]) -> list[Answer]:
+        """Let steps take effect, each by itself. Raises StoreUnavailable or StoreRefused for all."""
+        packed = [_packed(commit) for commit in commits]
+        replies = iter(await self._scripts.try_many([call for call in packed if isinstance(call, Call)]))
+        return [_answer(next(replies) if isinstance(call, Call) else call) for call in packed]
 
 
-def _look(reply: list) -> Look:  # type: ignore[type-arg]
+class _Reading:
+    """Reads a workflow part by part. `fault` tells of the first that cannot be read."""
+
+    def __init__(self) -> None:
+        self.fault = ""
+
+    def part(self, what: str, read: Callable[..., T], *data: Any) -> T | None:
+        try:
+            return read(*data)
+        except Exception as error:  # whatever bytes can lead to
+            self.fault = self.fault or f"{what} cannot be read: {type(error).__name__}: {error}"
+            return None
+
+
+def _look(reply: Any) -> Look:
+    if isinstance(reply, BadRecord):
+        return Look(0, clock.wall_ms(), None, None, [], str(reply))
     version, now, flat, mail = reply
+    reading = _Reading()
     head, nodes = None, None
     if flat:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        head = wire.unpack_head(fields[b"head"])
-        nodes = {name[2:].decode(): wire.unpack_node(data) for name, data in fields.items() if name.startswith(b"n:")}
-    events = [wire.read_message(mail[i], mail[i + 1]) for i in range(0, len(mail), 2)]
-    return Look(version, now, head, nodes, events)
+        head = reading.part("its head", wire.unpack_head, fields.get(b"head"))
+        names = {name[2:].decode("utf-8", "replace"): name for name in fields if name.startswith(b"n:")}
+        found = {node: reading.part(node, wire.unpack_node, fields[name]) for node, name in names.items()}
+        nodes = {node: state for node, state in found.items() if state is not None}
+    events = [reading.part("its mail", wire.read_message, mail[i], mail[i + 1]) for i in range(0, len(mail), 2)]
+    return Look(version, now, head, nodes, [event for event in events if event is not None], reading.fault)
+
+
+def _packed(commit: Commit) -> Call | BadRecord:
+    try:
+        return _abandon_call(commit) if commit.broken else _commit_call(commit)
+    except Exception as error:  # whatever values can lead to
+        return BadRecord(f"its step cannot be packed: {type(error).__name__}: {error}")
+
+
+def _answer(reply: Any) -> Answer:
+    return Answer(0, 0, str(reply)) if isinstance(reply, BadRecord) else Answer(*reply)
+
+
+def _abandon_call(commit: Commit) -> Call:
+    assert commit.end is not None
+    result = wire.dump(commit.end.result, commit.encoding)
+    where = (commit.workflow, commit.entry)
+    return Call("abandon", (*where, commit.encoding, result, commit.end.ttl_ms, *commit.drops))
 
 
 def _commit_call(commit: Commit) -> Call:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
 
+from common.errors import BadRecord
 from common.store.client import Client, translate, translated
 
 _INCLUDE = re.compile(r"^--@include (\w+)$", re.MULTILINE)
@@ -49,14 +50,22 @@ class Scripts:
         self._prefix = prefix
 
     async def run(self, name: str, *args: Any) -> Any:
-        """One operation's reply. Raises StoreUnavailable or StoreRefused."""
+        """One operation's reply. Raises StoreUnavailable, StoreRefused or BadRecord."""
         return (await self.run_many([Call(name, args)]))[0]
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         """Replies in the order of the calls, in one round trip. Not atomic as a whole; each operation is.
 
-        Raises StoreUnavailable or StoreRefused for the first that failed: others may have taken effect.
+        Raises StoreUnavailable, StoreRefused or BadRecord for the first that failed: others may have taken effect.
         """
+        replies = await self.try_many(calls)
+        for reply in replies:
+            if isinstance(reply, BadRecord):
+                raise reply
+        return replies
+
+    async def try_many(self, calls: Sequence[Call]) -> list[Any]:
+        """As run_many, but where one call meets a bad record, the BadRecord is its reply and the others have theirs."""
         if not calls:
             return []
         with translated():
@@ -68,10 +77,7 @@ class Scripts:
                 again = await self._send([calls[i] for i in forgotten])
                 for i, reply in zip(forgotten, again, strict=True):
                     replies[i] = reply
-        for reply in replies:
-            if isinstance(reply, RedisError):
-                raise translate(reply) from reply
-        return replies
+        return [_reply(reply) for reply in replies]
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
@@ -79,3 +85,12 @@ class Scripts:
             pipeline.execute_command("EVALSHA", load(call.script).sha, 1, self._prefix, *call.args)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
         return replies
+
+
+def _reply(reply: Any) -> Any:
+    if not isinstance(reply, RedisError):
+        return reply
+    error = translate(reply)
+    if isinstance(error, BadRecord):
+        return error
+    raise error from reply

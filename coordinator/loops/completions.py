@@ -1,32 +1,54 @@
-"""Completions: for each workflow that has mail, one look, one step of the core, one commit."""
+"""Completions: for each workflow that has mail, one look, one step of the core, one commit.
+
+A workflow that cannot be read, stepped or committed fails, alone. Trouble of the store itself is raised: it passes.
+"""
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from common import events
-from common.errors import InvalidDocument
-from common.store.inbox import Commit, End, Look
+from common.errors import StoreRefused, StoreUnavailable
+from common.model import Head, Slo
+from common.store.inbox import Commit, End, Entry, Look
 from coordinator import core
 from coordinator.cluster import Cluster
 from coordinator.desk import Desk
+from coordinator.language.errors import clipped
 from coordinator.state import Workflow
 
 BATCH = 64
 MESSAGES = 256
 TRIES = 5
+LONGEST_FAULT = 1000
 log = logging.getLogger("hexgen.completions")
-Call = tuple[str, str]
-"""A workflow id and the stream entry that called for it."""
+
+
+class Call(NamedTuple):
+    """A workflow id, the stream entry that called for it, and why its last step could not take effect, if so."""
+
+    workflow: str
+    entry: str
+    fault: str = ""
+
+
+class Turn(NamedTuple):
+    """One workflow in one round. No step: it is not running. A fault: it cannot go on, and the step ends it."""
+
+    call: Call
+    look: Look
+    step: core.Step | None
+    fault: str = ""
 
 
 async def completions(desk: Desk) -> None:
     """Take the workflows that have mail; waits a few seconds for them."""
-    entries = await desk.cell.inbox.read(desk.cell.keys.completions, desk.name, BATCH)
-    await handle(desk, [(fields[b"workflow"].decode(), entry) for entry, fields in entries])
+    await handle(desk, await desk.cell.inbox.read(desk.cell.keys.completions, desk.name, BATCH))
 
 
-async def handle(desk: Desk, calls: Sequence[Call]) -> None:
+async def handle(desk: Desk, entries: Sequence[Entry]) -> None:
     """Step these workflows. One that another coordinator has moved on meanwhile is looked at again."""
+    calls = [Call(fields.get(b"workflow", b"").decode("utf-8", "replace"), entry) for entry, fields in entries]
     for _ in range(TRIES):
         if not calls:
             return
@@ -37,56 +59,61 @@ async def handle(desk: Desk, calls: Sequence[Call]) -> None:
 async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
     cluster = await desk.cluster()
     # Held from here on: meanwhile another loop may take them out of the memory.
-    held = [desk.at_hand(name) for name, _ in calls]
-    wanted = [(name, known.version if known else -1) for (name, _), known in zip(calls, held, strict=True)]
+    held = [desk.at_hand(call.workflow) for call in calls]
+    wanted = [(call.workflow, known.version if known else -1) for call, known in zip(calls, held, strict=True)]
     looks = await desk.cell.inbox.begin(wanted, MESSAGES)
-    steps: list[tuple[Call, core.Step | None, Look]] = []
-    for call, known, look in zip(calls, held, looks, strict=True):
-        steps.append((call, await _step(desk, call[0], known, look, cluster), look))
-    answers = await desk.cell.inbox.commit([_commit(desk, *step) for step in steps])
+    turns = [await _turn(desk, *parts, cluster) for parts in zip(calls, held, looks, strict=True)]
+    answers = await desk.cell.inbox.commit([_commit(desk, turn) for turn in turns])
     again = []
-    for (call, step, look), (answer, bounced) in zip(steps, answers, strict=True):
-        if bounced:
+    for turn, answer in zip(turns, answers, strict=True):
+        if answer.bounced:
             desk.refresh()
-        if answer == 1 and step is not None:
-            _done(desk, step, look, cluster)
+        if answer.state == 1 and turn.step is not None and not turn.fault:
+            _done(desk, turn.step, turn.look, cluster)
         else:
-            desk.forget(call[0])
-        if answer == 0:
-            again.append(call)
+            desk.forget(turn.call.workflow)
+        if answer.state == 0:
+            again.append(turn.call._replace(fault=answer.fault))
     return again
 
 
-async def _step(desk: Desk, name: str, known: Workflow | None, look: Look, cluster: Cluster) -> core.Step | None:
-    """The core's answer, None for a workflow that is not running. A workflow the core cannot step fails, alone."""
+async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, cluster: Cluster) -> Turn:
+    """The core's answer, or the end of a workflow that cannot go on."""
     if look.version < 0:
-        return None
+        return Turn(call, look, None)
+    fault = call.fault or look.fault
     try:
-        workflow = await desk.workflow(name, known, look)
-    except (LookupError, ValueError, InvalidDocument) as error:
-        assert look.head is not None
-        log.error("workflow %s: %s", name, error)
-        return core.broken(
-            Workflow(name, look.head, core.NO_DEFINITION, look.version, look.nodes or {}), str(error), look.now
-        )
-    try:
-        return core.step(workflow, look.mail, cluster, look.now)
+        if not fault:
+            workflow = await desk.workflow(call.workflow, known, look)
+            return Turn(call, look, core.step(workflow, look.mail, cluster, look.now))
+    except (StoreUnavailable, StoreRefused):
+        raise
     except Exception as error:
-        log.exception("workflow %s: the core failed", name)
-        return core.broken(workflow, f"internal error: {type(error).__name__}: {error}", look.now)
+        log.exception("workflow %s cannot be stepped", call.workflow)
+        fault = f"{type(error).__name__}: {error}"
+    log.error("workflow %s fails: internal error: %s", call.workflow, fault)
+    reason = clipped(f"internal error: {fault}", LONGEST_FAULT)
+    return Turn(call, look, core.broken(_remains(call.workflow, known, look), reason, look.now), fault)
 
 
-def _commit(desk: Desk, call: Call, step: core.Step | None, look: Look) -> Commit:
-    name, entry = call
+def _remains(name: str, known: Workflow | None, look: Look) -> Workflow:
+    """What is known of a workflow that cannot go on. With no head, it is told in JSON and had no time."""
+    head = look.head or (known.head if known else Head("", "", "", {}, Slo(look.now, look.now)))
+    nodes = look.nodes if look.nodes is not None else known.nodes if known else {}
+    return Workflow(name, head, core.NO_DEFINITION, look.version, nodes)
+
+
+def _commit(desk: Desk, turn: Turn) -> Commit:
+    step, look = turn.step, turn.look
     if step is None:
-        return Commit(name, entry, -1, 0, "json")
+        return Commit(turn.call.workflow, turn.call.entry, -1, 0, "json")
     end = None
     if step.status != "running":
         kept_s = desk.settings.keep_done_s if step.status == "completed" else desk.settings.keep_failed_s
         end = End(step.status, step.result, int(kept_s * 1000))
     return Commit(
-        workflow=name,
-        entry=entry,
+        workflow=turn.call.workflow,
+        entry=turn.call.entry,
         version=look.version,
         handled=len(look.mail),
         encoding=step.workflow.head.encoding,
@@ -96,6 +123,7 @@ def _commit(desk: Desk, call: Call, step: core.Step | None, look: Look) -> Commi
         drops=step.drops,
         events=step.events,
         end=end,
+        broken=bool(turn.fault),
     )
 
 

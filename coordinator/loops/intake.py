@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from common import wire
-from common.errors import HexgenError, InvalidDocument
+from common.errors import InvalidDocument, StoreRefused, StoreUnavailable
 from common.model import Head, Json, Slo
 from common.store.inbox import Entry
 from common.submission import LONGEST_SLO_S, Submission, read_submission
@@ -40,7 +40,7 @@ async def take(desk: Desk, entry: Entry) -> None:
         field, message = clipped(error.field, LONGEST_FIELD), clipped(error.message, LONGEST_MESSAGE)
         log.info("submission %s refused: %s: %s", name, field, message)
         reason = {"workflow": name, "field": field, "error": message}
-    except HexgenError:
+    except (StoreUnavailable, StoreRefused):
         raise
     except Exception as error:
         log.exception("submission %s could not be taken", name)

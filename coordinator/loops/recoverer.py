@@ -30,8 +30,7 @@ async def _stale_entries(desk: Desk) -> None:
     keys, idle_ms = desk.cell.keys, desk.settings.lease_ms // 3
     for entry in await desk.cell.inbox.take_over(keys.submissions, desk.name, idle_ms):
         await take(desk, entry)
-    stale = await desk.cell.inbox.take_over(keys.completions, desk.name, idle_ms)
-    await handle(desk, [(fields[b"workflow"].decode(), entry) for entry, fields in stale])
+    await handle(desk, await desk.cell.inbox.take_over(keys.completions, desk.name, idle_ms))
 
 
 async def _expired_leases(desk: Desk) -> None:

@@ -20,7 +20,7 @@ from common.backoff import keep
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
-from common.store.inbox import Commit, Inbox
+from common.store.inbox import Answer, Commit, Inbox
 from common.store.queues import Seat
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
@@ -47,11 +47,11 @@ class CountingInbox(Inbox):
 
     count: Count
 
-    async def commit(self, commits: Sequence[Commit]) -> list[tuple[int, int]]:
+    async def commit(self, commits: Sequence[Commit]) -> list[Answer]:
         answers = await super().commit(commits)
-        for made, (answer, _) in zip(commits, answers, strict=True):
+        for made, answer in zip(commits, answers, strict=True):
             self.count.commits += 1
-            self.count.conflicts += answer == 0
+            self.count.conflicts += answer.state == 0
             self.count.state_bytes += sum(len(key) + len(wire.pack_node(node)) for key, node in made.nodes.items())
         return answers
 

@@ -7,7 +7,7 @@ from common.errors import Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
 from common.model import Node
 from common.store.cell import Cell
-from common.store.inbox import Commit, End
+from common.store.inbox import Answer, Commit, End
 from common.store.queues import Room
 
 
@@ -94,7 +94,7 @@ async def test_commit_step_bounces_what_goes_to_an_instance_no_longer_ready(cell
     nodes = {"s": Node("running", request="r1", phase="queued")}
     parts = {"nodes": nodes, "pushes": [push("r1", "s"), push("r2", "t", "tools")]}
     made = Commit("w1", "", await first_version(cell), 1, "json", **parts)
-    assert await cell.inbox.commit([made]) == [(1, 1)]
+    assert await cell.inbox.commit([made]) == [Answer(1, 1)]
     assert await queued(cell) == []
     assert await queued(cell, "tools") == ["r2"]
     assert await mail(cell) == [Evacuated("r1", "s")]

@@ -7,13 +7,14 @@ from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
     NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
 )
 
-from common.errors import InvalidDocument, StoreRefused, StoreUnavailable
+from common.errors import BadRecord, InvalidDocument, StoreRefused, StoreUnavailable
 from common.store.client import BLOCK_S, connect, connect_blocking, translate, translated
 from common.store.keys import Keys
 
@@ -57,6 +58,9 @@ def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
         ReadOnlyError("You can't write against a read only replica."),
         OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
         ResponseError("MASTERDOWN Link with MASTER is down"),
+        ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk"),
+        ResponseError("Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed"),
+        NoScriptError("No matching script. Please use EVAL."),
     ],
 )
 def test_trouble_that_passes_is_unavailable(error: RedisError) -> None:
@@ -64,10 +68,29 @@ def test_trouble_that_passes_is_unavailable(error: RedisError) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [AuthenticationError("WRONGPASS"), NoPermissionError("NOPERM"), ResponseError("WRONGTYPE Operation")]
+    "error",
+    [
+        AuthenticationError("WRONGPASS"),
+        NoPermissionError("NOPERM"),
+        ResponseError("ACL failure in script: No permissions to access a key script: on @user_script:1."),
+        ResponseError("@user_script: 1: The user executing the script can't run this command or subcommand"),
+        ResponseError("unknown command 'XAUTOCLAIM'"),
+    ],
 )
 def test_trouble_that_needs_a_person_is_refused(error: RedisError) -> None:
     assert isinstance(translate(error), StoreRefused)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WRONGTYPE Operation against a key holding the wrong kind of value",
+        "user_script:1: attempt to perform arithmetic on a nil value script: on @user_script:1.",
+        "Error running script (call to f_1): @user_script:1: user_script:1: Bad data format in input.",
+    ],
+)
+def test_what_an_operation_cannot_work_with_is_a_bad_record(text: str) -> None:
+    assert isinstance(translate(ResponseError(text)), BadRecord)
 
 
 def test_errors_of_the_network_are_unavailable() -> None:

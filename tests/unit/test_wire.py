@@ -71,6 +71,11 @@ def test_json_is_utf_8_without_escapes() -> None:
     assert wire.dump({"output": "Größe 🚀"}, "json") == '{"output":"Größe 🚀"}'.encode()
 
 
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_users_may_be_told_of_half_a_character(encoding: str) -> None:
+    assert wire.load(wire.dump({"error": "no \ud800"}, encoding), encoding) == {"error": "no ?"}
+
+
 @given(heads)
 def test_heads_come_back(head: Head) -> None:
     assert wire.unpack_head(wire.pack_head(head)) == head
@@ -138,6 +143,12 @@ def test_a_failure_may_quote_half_a_character() -> None:
 )
 def test_messages(message: bytes, event: object) -> None:
     assert wire.read_message(message, None) == event
+
+
+@pytest.mark.parametrize("message", [b"", b"hello r1 a more", b"cancelled - - x"])
+def test_a_message_of_no_kind_we_know_is_not_taken_for_another(message: bytes) -> None:
+    with pytest.raises(ValueError, match="no message begins with"):
+        wire.read_message(message, None)
 
 
 @given(values)

@@ -5,6 +5,7 @@
 -- returns 'accepted', 'same' (id and document known already) or 'other' (id known with another document)
 --@include base
 --@include post
+--@include settle
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
@@ -29,7 +30,6 @@ if answer ~= 'other' then
     redis.call('XADD', told, '*', 'type', 'accepted', ARGV[8], ARGV[9])
     redis.call('PEXPIRE', told, ARGV[11])
   end
-  redis.call('XACK', p .. 'submissions', 'coordinators', ARGV[2])
-  redis.call('XDEL', p .. 'submissions', ARGV[2])
+  settle('submissions', ARGV[2])
 end
 return answer

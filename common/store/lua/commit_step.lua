@@ -9,16 +9,13 @@
 --@include base
 --@include post
 --@include queue
+--@include finish
+--@include settle
 local key = p .. 'workflow:' .. ARGV[1]
 local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
 local running = status == 'running'
 if running and version ~= ARGV[3] then return {0, 0} end
-local function settle()
-  if ARGV[2] == '' then return end
-  redis.call('XACK', p .. 'completions', 'coordinators', ARGV[2])
-  redis.call('XDEL', p .. 'completions', ARGV[2])
-end
-if not running then settle() return {-1, 0} end
+if not running then settle('completions', ARGV[2]) return {-1, 0} end
 local bounced = 0
 local step = cmsgpack.unpack(ARGV[5])
 redis.call('HINCRBY', key, 'version', 1)
@@ -45,15 +42,9 @@ for i = 1, #step.events, 3 do
   redis.call('XADD', key .. ':events', 'MAXLEN', '~', step.keep_events, '*', 'type', step.events[i], step.events[i + 1], step.events[i + 2])
 end
 redis.call('LTRIM', key .. ':mailbox', ARGV[4], -1)
-settle()
+settle('completions', ARGV[2])
 if step.result then
-  redis.call('HSET', key, 'status', step.status)
-  redis.call('SET', key .. ':result', step.result, 'PX', step.ttl_ms)
-  redis.call('DEL', key .. ':mailbox', key .. ':outputs')
-  redis.call('PEXPIRE', key, step.ttl_ms)
-  redis.call('PEXPIRE', key .. ':events', step.ttl_ms)
-  redis.call('ZREM', p .. 'live', ARGV[1])
-  redis.call('HINCRBY', p .. 'ended', step.status, 1)
+  finish(ARGV[1], step.status, step.result, step.ttl_ms)
 elseif redis.call('EXISTS', key .. ':mailbox') == 1 then
   redis.call('XADD', p .. 'completions', '*', 'workflow', ARGV[1])
 else

@@ -10,7 +10,8 @@ local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'toke
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
 redis.call('DEL', record)
-redis.call('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3])
 redis.call('HINCRBY', p .. 'served', instance, 1)
-post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node)
+if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
+  redis.call('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3])
+end
 return 1
