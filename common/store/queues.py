@@ -105,16 +105,10 @@ class Queues:
                 maxlen=10_000, approximate=True, nomkstream=True,
             )  # fmt: skip
 
-    async def reap(self, run_id: str, lease_ms: int, losses: int, most: int = 100) -> int | None:
-        """End leases nobody renewed; None while a restarted server gives everybody time to come back."""
-        word, count = await self._scripts.run("reap", run_id, lease_ms, losses, most, DEAD_LETTERS)
+    async def reap(self, lease_ms: int, losses: int, most: int = 100) -> int | None:
+        """End leases nobody renewed; None while a server that has (re)started or taken over gives time to come back."""
+        word, count = await self._scripts.run("reap", lease_ms, losses, most, DEAD_LETTERS)
         return None if word == b"grace" else int(count)
-
-    async def run_id(self) -> str:
-        """Which run of the server this is; it changes at a restart and at a failover."""
-        with translated():
-            info = await self._client.info("server")
-        return str(info["run_id"])
 
     async def promote(self, most: int = 100) -> int:
         """Wake delayed nodes that are due."""

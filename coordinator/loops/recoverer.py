@@ -34,8 +34,7 @@ async def _stale_entries(desk: Desk) -> None:
 
 
 async def _expired_leases(desk: Desk) -> None:
-    run_id = await desk.cell.queues.run_id()
-    ended = await desk.cell.queues.reap(run_id, desk.settings.lease_ms, desk.settings.lease_losses)
+    ended = await desk.cell.queues.reap(desk.settings.lease_ms, desk.settings.lease_losses)
     if ended:
         log.warning("%d leases ran out and were taken back", ended)
 

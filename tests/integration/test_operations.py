@@ -210,16 +210,26 @@ async def test_release_routes_anew(cell: Cell) -> None:
 async def test_reap_waits_a_lease_after_a_server_start(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.claim(seat, "c1", 0, ROOM)
-    assert await cell.queues.reap("run1", LEASE_MS, 3) is None
+    assert await cell.queues.reap(LEASE_MS, 3) is None
     assert await cell.client.zcard(cell.keys.leases) == 1
-    assert await cell.queues.reap("run1", 0, 3) == 1
+    assert await cell.queues.reap(0, 3) == 1
+
+
+async def test_reap_sees_for_itself_that_another_server_has_taken_over(cell: Cell) -> None:
+    await cell.queues.claim(await dispatched(cell, push("r1", "s")), "c1", 0, ROOM)
+    await cell.client.hset(cell.keys.server, mapping={"run_id": "that which is gone", "since": 0})
+    assert await cell.queues.reap(LEASE_MS, 3) is None
+    assert await cell.client.zcard(cell.keys.leases) == 1
+    now = (await cell.client.hgetall(cell.keys.server))[b"run_id"].decode()
+    assert now == (await cell.client.info("server"))["run_id"]
+    assert await cell.queues.reap(0, 3) == 1
 
 
 async def test_reap_gives_the_place_back(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     before = await cell.client.zscore(cell.keys.queue("a"), "r1")
     await cell.queues.claim(seat, "c1", 0, ROOM)
-    assert await cell.queues.reap("run1", 0, 3) == 1
+    assert await cell.queues.reap(0, 3) == 1
     assert await cell.client.zscore(cell.keys.queue("a"), "r1") == before
     assert await cell.instances.backlogs() == {"a": 100}
     assert await cell.queues.finish([("r1", 1, Outcome("late"))]) == [False]
@@ -229,7 +239,7 @@ async def test_reap_routes_anew_when_the_instance_is_lost(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.claim(seat, "c1", 0, ROOM)
     await cell.instances.evacuate("a", "lost")
-    assert await cell.queues.reap("run1", 0, 3) == 1
+    assert await cell.queues.reap(0, 3) == 1
     assert await mail(cell) == [Evacuated("r1", "s")]
 
 
@@ -237,7 +247,7 @@ async def test_reap_buries_what_takes_its_workers_with_it(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     for call in ("c1", "c2", "c3"):
         await cell.queues.claim(seat, call, 0, ROOM)
-        await cell.queues.reap("run1", 0, 3)
+        await cell.queues.reap(0, 3)
     assert await mail(cell) == [Lost("r1", "s", 3)]
     assert await cell.client.xlen(cell.keys.dead) == 1
     assert await queued(cell) == []

@@ -184,7 +184,7 @@ async def test_leases_outlive_their_length_while_the_engine_works(bench: Bench) 
     await bench.push("long")
     await bench.engine.started.wait()
     await asyncio.sleep(3 * LEASE_MS / 1000)  # what is tested is that time does not take the lease away
-    await bench.cell.queues.reap("run", 0, 3)
+    await bench.cell.queues.reap(0, 3)
     bench.engine.gates["r0"].set()
     (event,) = await bench.mail(1)
     assert isinstance(event, Completed)
@@ -235,7 +235,7 @@ async def test_a_request_that_comes_back_while_it_still_runs_runs_once_and_count
     await bench.push("slow")
     await bench.engine.until(lambda engine: engine.running == 1)
     await bench.cell.client.zadd(bench.cell.keys.leases, {"r0": 0})
-    await bench.cell.queues.reap("run", 0, 3)
+    await bench.cell.queues.reap(0, 3)
     await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 1)
     assert bench.engine.most == 1
     await asyncio.sleep(1.5 * LEASE_MS / 1000)  # its lease is kept alive

@@ -1,15 +1,16 @@
 -- reap: leases nobody renewed end. The request goes back to its queue with its place, or, its instance gone, is routed anew;
 -- after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
--- ARGV 1 run id of the server, 2 lease ms, 3 losses allowed, 4 leases at most, 5 dead letters kept
+-- ARGV 1 lease ms, 2 losses allowed, 3 leases at most, 4 dead letters kept
 -- returns {'grace', 0} within one lease of a server start or failover (nobody could renew), else {'ok', ended leases}
 --@include base
 --@include post
 --@include queue
-local run = p .. 'server'
-if redis.call('HGET', run, 'run_id') ~= ARGV[1] then redis.call('HSET', run, 'run_id', ARGV[1], 'since', now) end
-if now - redis.call('HGET', run, 'since') < tonumber(ARGV[2]) then return {'grace', 0} end
-local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[4])
+-- Read here: between two commands another server may have taken over.
+local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
+if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
+if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace', 0} end
+local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
 for _, id in ipairs(ids) do
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
@@ -17,9 +18,9 @@ for _, id in ipairs(ids) do
     unpack(redis.call('HMGET', record, 'workflow', 'node', 'instance', 'claimant', 'enqueued_at', 'offset_ms'))
   if workflow then
     local losses = redis.call('HINCRBY', record, 'losses', 1)
-    if losses >= tonumber(ARGV[3]) then
+    if losses >= tonumber(ARGV[2]) then
       detach(id)
-      redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[5], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
+      redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
       post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
     elseif is_ready(instance) then
       enqueue(id, instance, enqueued_at, offset_ms, 0)
