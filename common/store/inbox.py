@@ -156,17 +156,9 @@ class Inbox:
                     if member["idle"] > idle_ms and not member["pending"]:
                         await self._client.xgroup_delconsumer(stream, GROUP, member["name"])
 
-    async def settle(self, stream: str, entry: str) -> None:
-        """Acknowledge and delete an entry that needs nothing more."""
-        with translated():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                pipeline.xack(stream, GROUP, entry)
-                pipeline.xdel(stream, entry)
-                await pipeline.execute()
-
-    async def cancel(self, workflow: str, reason: str) -> bool:
-        """Ask for a running workflow to end; False when none of that id is running."""
-        return bool(await self._scripts.run("cancel", workflow, reason))
+    async def cancel(self, workflow: str, reason: str, entry: str = "") -> bool:
+        """Ask for a running workflow to end, which settles the submission entry; False when none of that id runs."""
+        return bool(await self._scripts.run("cancel", workflow, reason, entry))
 
     async def begin(self, wanted: Sequence[tuple[str, int]], messages: int) -> list[Look]:
         """Look at workflows, given as (id, version held or -1), with at most so many of their messages.

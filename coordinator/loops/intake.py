@@ -51,9 +51,8 @@ async def take(desk: Desk, entry: Entry) -> None:
 async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
     submission, encoding, document = read_submission(fields)
     if submission.cancel is not None:
-        if not await desk.cell.inbox.cancel(submission.cancel, submission.reason):
+        if not await desk.cell.inbox.cancel(submission.cancel, submission.reason, entry):
             raise InvalidDocument("cancel", f"no workflow {submission.cancel!r} is running")
-        await desk.cell.inbox.settle(desk.cell.keys.submissions, entry)
         return
     definition = await _definition(desk, submission.workflow)
     head = Head(

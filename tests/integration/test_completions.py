@@ -1,5 +1,6 @@
 """The completions loop and the memory of its coordinator, on a real server."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from common.store.inbox import Look
 from common.store.queues import Room, Seat, call_id
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
-from coordinator.loops.intake import intake
+from coordinator.loops.intake import intake, take
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
 ONE = {
@@ -48,6 +49,30 @@ async def test_an_id_that_is_used_again_meets_nothing_of_its_first_use(cell: Cel
         assert result
         assert (result["status"], result["output"]) == ("completed", text)
         await cell.client.delete(cell.keys.workflow("w"), cell.keys.result("w"), cell.keys.events("w"))  # purged
+
+
+async def test_a_cancellation_whose_coordinator_dies_on_it_is_not_told_as_refused(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying, other = Desk(cell, load()), Desk(cell, load())
+    await submit(dying, "w")
+    cancel = cell.inbox.cancel
+
+    async def cancel_and_die(*asked: str) -> bool:
+        await cancel(*asked)
+        raise asyncio.CancelledError
+
+    entry = await cell.records.submit({"cancel": "w"})
+    with monkeypatch.context() as patch:
+        patch.setattr(cell.inbox, "cancel", cancel_and_die)
+        with pytest.raises(asyncio.CancelledError):
+            await intake(dying)
+    await completions(other)
+    for stale in await cell.inbox.take_over(cell.keys.submissions, other.name, 0):
+        await take(other, stale)
+    result: Any = await cell.records.result("w")
+    assert result["status"] == "cancelled"
+    assert await cell.client.exists(cell.keys.events(entry)) == 0
 
 
 async def test_a_workflow_may_leave_the_memory_while_it_is_looked_at(

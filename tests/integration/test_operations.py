@@ -269,6 +269,18 @@ async def test_cancel_asks_a_running_workflow_only(cell: Cell) -> None:
     assert await mail(cell) == [Submitted(), CancelAsked("because: it is late")]
 
 
+async def test_cancel_settles_its_submission_if_it_is_carried_out(cell: Cell) -> None:
+    entry = await cell.records.submit({"cancel": "w1"})
+    await cell.inbox.read(cell.keys.submissions, "c1", 10)
+    assert not await cell.inbox.cancel("w1", "no reason", entry)
+    assert await cell.client.xlen(cell.keys.submissions) == 1
+    await accept(cell)
+    assert await cell.inbox.cancel("w1", "enough", entry)
+    assert await cell.client.xlen(cell.keys.submissions) == 0
+    assert await cell.inbox.take_over(cell.keys.submissions, "c2", 0) == []
+    assert await mail(cell) == [Submitted(), CancelAsked("enough")]
+
+
 async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:
     await accept(cell)
     await cell.client.script_flush()
