@@ -1,7 +1,9 @@
 """Tool stages over RQ, with real tool workers: nothing lost, nothing done twice, nothing foreign run."""
 
 import asyncio
+import os
 import pickle
+import signal
 import sqlite3
 import zlib
 from datetime import UTC, datetime
@@ -123,6 +125,36 @@ def test_a_killed_tool_worker_loses_nothing(server: EmbeddedServer, namespace: s
             kinds = [event.type for event in cell.events(workflow)]
             assert kinds.count("completed") == 1
             assert kinds.count("stage_completed") == 1
+
+
+def test_a_tool_worker_waits_for_redis_and_outlives_it(namespace: str, shop: str, tmp_path: Path) -> None:
+    def start(port: int = 0) -> EmbeddedServer:
+        return EmbeddedServer.start(tmp_path / "redis", port=port, extra_args=("--appendfsync", "always"))
+
+    def kill(server: EmbeddedServer) -> None:
+        os.kill(server.pid, signal.SIGKILL)
+        server.stop()
+
+    redis_server = start()
+    try:
+        with Deployment(redis_server, namespace, tmp_path) as cell:
+            kill(redis_server)
+            cell.tools("tools", "--database", shop)
+            while "trying again" not in cell.log("tools"):
+                cell.processes.check()
+            redis_server = start(redis_server.port)
+            cell.define(QUERY)
+            for number in range(3):
+                query = {"sql": f"SELECT {number} AS number"}
+                found = cell.client.wait(cell.client.submit("query", query), timeout_s=30)
+                assert found["output"]["rows"] == [[number]]
+                if number < 2:
+                    kill(redis_server)
+                    redis_server = start(redis_server.port)
+            cell.processes.check()
+            assert cell.processes.stop_one("tools") == 0
+    finally:
+        redis_server.stop()
 
 
 async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: EmbeddedServer, namespace: str, shop: str,

@@ -7,8 +7,10 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 from rq import Queue, Worker
@@ -16,13 +18,13 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from common import clock, wire
-from common.backoff import patiently
-from common.errors import InvalidDocument
+from common.backoff import LONGEST_PAUSE_S, patiently, pause_s
+from common.errors import InvalidDocument, StoreUnavailable
 from common.events import Outcome
 from common.model import TOOLS, Claim, ToolCall
 from common.settings import Settings
 from common.store.cell import Cell
-from common.store.client import connect_sync
+from common.store.client import connect_sync, translated
 from common.store.keys import TICKET_FUNCTION, Keys
 from common.store.queues import Room, Seat
 from workers.lease import LeaseKeeper
@@ -59,22 +61,68 @@ class Ticket(Job):  # type: ignore[misc]
         run_ticket(str(self.args[0]))
 
 
+class ToolWorker(Worker):  # type: ignore[misc]
+    """RQ's worker, as patient with the store as ours."""
+
+    max_connection_wait_time = LONGEST_PAUSE_S
+    told_to_stop = False
+
+    def handle_warm_shutdown_request(self) -> None:
+        super().handle_warm_shutdown_request()
+        self.told_to_stop = True
+
+    def maintain_heartbeats(self, *args: Any) -> None:
+        """A job goes on while the store is away: it hands in by itself."""
+        with suppress(StoreUnavailable), translated():
+            super().maintain_heartbeats(*args)
+
+    def register_death(self) -> None:
+        with suppress(StoreUnavailable), translated():
+            super().register_death()
+
+    def subscribe(self) -> None:
+        """Takes no commands over the store, and so has no thread when it forks."""
+
+
 _settings: Settings | None = None
 
 
 def serve(settings: Settings) -> None:
-    """Run tickets until SIGTERM; each in a process of its own, so that a tool that hangs can be ended."""
+    """Run tickets until SIGTERM; each in a process of its own, so that a tool that hangs can be ended.
+
+    RQ gives up when the store goes away at the wrong moment: then it is started anew, until the store is back.
+    """
     global _settings  # the forked job reads them
     _settings = settings
     preload()
-    connection = connect_sync(settings.redis_url)
-    name = Keys(settings.namespace).tickets
-    queue = Queue(name, connection=connection, serializer=JSONSerializer, job_class=Ticket)
-    worker = Worker(
-        [queue], connection=connection, serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30,
-        log_job_description=False,
-    )  # fmt: skip
-    worker.work(logging_level="WARNING")
+    failures = 0
+    while True:
+        try:
+            if _work(settings):
+                return
+            failures = 0
+        except StoreUnavailable as error:
+            failures += 1
+            if failures == 1:
+                log.warning("tools: %s; trying again", error)
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):  # RQ's handlers are those of a worker that is gone
+                signal.signal(number, signal.SIG_DFL)
+        threading.Event().wait(pause_s(failures))
+
+
+def _work(settings: Settings) -> bool:
+    """Whether RQ ended because it was told to. Raises StoreUnavailable where it could not even begin."""
+    with translated():
+        connection = connect_sync(settings.redis_url)
+        name = Keys(settings.namespace).tickets
+        queue = Queue(name, connection=connection, serializer=JSONSerializer, job_class=Ticket)
+        worker = ToolWorker(
+            [queue], connection=connection, serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30,
+            log_job_description=False,
+        )  # fmt: skip
+        worker.work(logging_level="WARNING")
+    return worker.told_to_stop
 
 
 def run_ticket(ticket: str) -> None:
