@@ -225,29 +225,27 @@ async def test_reap_sees_for_itself_that_another_server_has_taken_over(cell: Cel
     assert await cell.queues.reap(0, 3) == 1
 
 
-async def test_reap_gives_the_place_back(cell: Cell) -> None:
+async def test_reap_routes_anew_and_keeps_the_age(cell: Cell) -> None:
+    """Also where the instance is ready: it may have come back as another."""
     seat = await dispatched(cell, push("r1", "s"))
-    before = await cell.client.zscore(cell.keys.queue("a"), "r1")
+    born = await cell.client.hget(cell.keys.request("r1"), "enqueued_at")
     await cell.queues.claim(seat, "c1", 0, ROOM)
-    assert await cell.queues.reap(0, 3) == 1
-    assert await cell.client.zscore(cell.keys.queue("a"), "r1") == before
-    assert await cell.instances.backlogs() == {"a": 100}
-    assert await cell.queues.finish([("r1", 1, Outcome("late"))]) == [False]
-
-
-async def test_reap_routes_anew_when_the_instance_is_lost(cell: Cell) -> None:
-    seat = await dispatched(cell, push("r1", "s"))
-    await cell.queues.claim(seat, "c1", 0, ROOM)
-    await cell.instances.evacuate("a", "lost")
     assert await cell.queues.reap(0, 3) == 1
     assert await mail(cell) == [Evacuated("r1", "s")]
+    assert await queued(cell) == []
+    assert await cell.instances.backlogs() == {"a": 0}
+    assert await cell.queues.finish([("r1", 1, Outcome("late"))]) == [False]
+    await commit(cell, 1, 1, pushes=[push("r1", "s")])
+    assert await cell.client.zscore(cell.keys.queue("a"), "r1") == int(born)
 
 
 async def test_reap_buries_what_takes_its_workers_with_it(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
-    for call in ("c1", "c2", "c3"):
-        await cell.queues.claim(seat, call, 0, ROOM)
+    for turn in range(3):
+        await cell.queues.claim(seat, f"c{turn}", 0, ROOM)
         await cell.queues.reap(0, 3)
+        if turn < 2:
+            await commit(cell, 1 + turn, 1, pushes=[push("r1", "s")])
     assert await mail(cell) == [Lost("r1", "s", 3)]
     assert await cell.client.xlen(cell.keys.dead) == 1
     assert await queued(cell) == []

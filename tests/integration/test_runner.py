@@ -231,11 +231,12 @@ async def test_a_superseded_worker_leaves_the_later_one_alone(bench: Bench) -> N
 
 
 async def test_a_request_that_comes_back_while_it_still_runs_runs_once_and_counts(bench: Bench) -> None:
-    """As after a pause longer than a lease: the request went back to the queue, and its own worker claims it again."""
+    """As after a pause longer than a lease: the request was routed anew, and its own worker claims it again."""
     await bench.push("slow")
     await bench.engine.until(lambda engine: engine.running == 1)
     await bench.cell.client.zadd(bench.cell.keys.leases, {"r0": 0})
     await bench.cell.queues.reap(0, 3)
+    await bench.push("slow")
     await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 1)
     assert bench.engine.most == 1
     await asyncio.sleep(1.5 * LEASE_MS / 1000)  # its lease is kept alive

@@ -1,5 +1,5 @@
--- reap: leases nobody renewed end. The request goes back to its queue with its place, or, its instance gone, is routed anew;
--- after too many losses it is a dead letter and its workflow is told.
+-- reap: leases nobody renewed end. The request keeps its age and is routed anew: its instance may be gone, or have come back as
+-- another; after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
 -- ARGV 1 lease ms, 2 losses allowed, 3 leases at most, 4 dead letters kept
 -- returns {'grace', 0} within one lease of a server start or failover (nobody could renew), else {'ok', ended leases}
@@ -14,18 +14,14 @@ local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, 
 for _, id in ipairs(ids) do
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
-  local workflow, node, instance, claimant, enqueued_at, offset_ms =
-    unpack(redis.call('HMGET', record, 'workflow', 'node', 'instance', 'claimant', 'enqueued_at', 'offset_ms'))
+  local workflow, node, claimant = unpack(redis.call('HMGET', record, 'workflow', 'node', 'claimant'))
   if workflow then
     local losses = redis.call('HINCRBY', record, 'losses', 1)
+    detach(id)
     if losses >= tonumber(ARGV[2]) then
-      detach(id)
       redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
       post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
-    elseif is_ready(instance) then
-      enqueue(id, instance, enqueued_at, offset_ms, 0)
     else
-      detach(id)
       post(workflow, 'evacuated ' .. id .. ' ' .. node)
     end
   end
