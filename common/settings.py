@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from common.errors import InvalidDocument
+from common.submission import LONGEST_SLO_S
 
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 
@@ -41,6 +42,11 @@ class Settings(BaseSettings):
     @property
     def lease_ms(self) -> int:
         return int(self.lease_s * 1000)
+
+    @property
+    def keep_definition_ms(self) -> int:
+        """How long a definition that no name stands for is kept: the longest SLO, and the time a failed one is kept."""
+        return int((self.keep_failed_s + LONGEST_SLO_S) * 1000)
 
 
 def load(**overrides: Any) -> Settings:

@@ -106,7 +106,7 @@ def _show_stage(spec: StageSpec, depth: int) -> None:
 async def _register(values: settings.Settings, definition: Definition) -> None:
     cell = Cell.open(values.redis_url, values.namespace)
     try:
-        await cell.records.register(definition.name, definition.digest, definition.document)
+        await cell.records.register(definition.name, definition.digest, definition.document, values.keep_definition_ms)
     finally:
         await cell.close()
 

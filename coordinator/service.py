@@ -27,7 +27,9 @@ async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
     try:
         await patiently(cell.inbox.prepare, "start")
         for definition in definitions:
-            await cell.records.register(definition.name, definition.digest, definition.document)
+            await cell.records.register(
+                definition.name, definition.digest, definition.document, settings.keep_definition_ms
+            )
         log.info("coordinator %s runs policy %s on namespace %s", desk.name, desk.policy.name, settings.namespace)
         await _until_stopped(desk)
     finally:

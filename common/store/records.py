@@ -7,6 +7,7 @@ from common import wire
 from common.model import Head, Json, Node
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import Keys
+from common.store.scripts import Scripts
 
 
 class Records:
@@ -16,6 +17,7 @@ class Records:
         self._client = client
         self._blocking = blocking
         self._keys = keys
+        self._scripts = Scripts(client, keys.prefix)
 
     async def submit(self, document: Json) -> str:
         """Append a submission; its entry id, which is the workflow's id if the document has none."""
@@ -87,13 +89,9 @@ class Records:
         counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed, "claimed": leases}
         return counts | {status.decode(): int(count) for status, count in ended.items()}
 
-    async def register(self, name: str, digest: str, document: Json) -> None:
-        """Make a definition the current version of a name; running workflows keep theirs."""
-        with translated():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                pipeline.set(self._keys.definition(digest), wire.pack(document))
-                pipeline.hset(self._keys.workflows, name, digest)
-                await pipeline.execute()
+    async def register(self, name: str, digest: str, document: Json, keep_ms: int) -> None:
+        """Make a definition the current version of a name. The one before is kept for keep_ms, unless it has a name."""
+        await self._scripts.run("define", name, digest, wire.pack(document), keep_ms)
 
     async def digest_of(self, name: str) -> str | None:
         """The digest that a workflow name stands for now."""

@@ -65,10 +65,8 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         stream=submission.stream,
     )
     workflow = submission.id or entry
-    keep_ms = int((desk.settings.keep_failed_s + LONGEST_SLO_S) * 1000)
-    answer = await desk.cell.inbox.accept(
-        workflow, entry, digest_of(document), head, wire.pack(definition.document), keep_ms
-    )
+    packed, keep_ms = wire.pack(definition.document), desk.settings.keep_definition_ms
+    answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)
     if answer == "other":
         raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")
 

@@ -40,7 +40,7 @@ async def register(values: settings.Settings, length: int) -> str:
     compiled = compile_definition(definition(length))
     cell = Cell.open(values.redis_url, values.namespace)
     try:
-        await cell.records.register(compiled.name, compiled.digest, compiled.document)
+        await cell.records.register(compiled.name, compiled.digest, compiled.document, values.keep_definition_ms)
     finally:
         await cell.close()
     return compiled.name

@@ -88,7 +88,8 @@ async def measure(url: str, copies: int, output_bytes: int, pause_s: float, coor
     counts = [Count() for _ in range(coordinators)]
     tasks = []
     await cells[0].inbox.prepare()
-    await cells[0].records.register(definition.name, definition.digest, definition.document)
+    keep_ms = settings.keep_definition_ms
+    await cells[0].records.register(definition.name, definition.digest, definition.document, keep_ms)
     for cell, count in zip(cells[1:], counts, strict=True):
         inbox = CountingInbox(cell.client, cell.blocking, cell.keys)
         inbox.count = count

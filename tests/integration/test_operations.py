@@ -38,7 +38,7 @@ async def test_accept_settles_its_entry_unless_the_id_is_taken(cell: Cell) -> No
 
 
 async def test_accept_keeps_a_registered_definition_for_ever(cell: Cell) -> None:
-    await cell.records.register("chain", "def1", {"name": "chain"})
+    await cell.records.register("chain", "def1", {"name": "chain"}, 60_000)
     await accept(cell)
     assert await cell.client.pttl(cell.keys.definition("def1")) == -1
 
