@@ -185,5 +185,6 @@ def pack_profile(profile: InstanceProfile) -> bytes:
 
 
 def unpack_profile(data: bytes) -> InstanceProfile:
-    """See `InstanceProfile`."""
-    return InstanceProfile(**unpack(data))
+    """See `InstanceProfile`. What a later version has added is left out."""
+    found = unpack(data)
+    return InstanceProfile(**{name: found[name] for name in InstanceProfile.__slots__ if name in found})

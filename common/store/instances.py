@@ -1,14 +1,18 @@
 """The registry of instances: who serves what, how fast, and who was heard of when."""
 
+import logging
 from collections.abc import Iterable
 
+from redis.exceptions import RedisError
+
 from common import wire
-from common.errors import Superseded
+from common.errors import BadRecord, Superseded
 from common.model import Instance, InstanceProfile, Json
-from common.store.client import Client, translated
+from common.store.client import Client, translate, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
 
+log = logging.getLogger("hexgen.store")
 KEEP_GONE_MS = 24 * 3600 * 1000
 
 
@@ -19,6 +23,7 @@ class Instances:
         self._client = client
         self._keys = keys
         self._scripts = Scripts(client, keys.prefix)
+        self._unreadable: set[str] = set()
 
     async def register(
         self,
@@ -60,7 +65,7 @@ class Instances:
 
     async def all(self) -> list[Instance]:
         """Every registered instance, sorted by id."""
-        return [_instance(name, fields) for name, fields in await self._read() if b"profile" in fields]
+        return [instance for instance, _ in await self._known()]
 
     async def backlogs(self) -> dict[str, int]:
         """Outstanding work per instance in ms, as dispatched."""
@@ -86,36 +91,47 @@ class Instances:
         """All there is to show of each instance."""
         shown: list[dict[str, Json]] = []
         backlogs = await self.backlogs()
-        for name, fields in await self._read():
-            if b"profile" not in fields:
-                continue
-            instance = _instance(name, fields)
+        for instance, fields in await self._known():
             with translated():
-                queued = await self._client.zcard(self._keys.queue(name))
+                queued = await self._client.zcard(self._keys.queue(instance.id))
             shown.append(
                 {
-                    "instance": name,
+                    "instance": instance.id,
                     "status": instance.status,
                     "profile": instance.profile.name,
                     "models": list(instance.models),
                     "labels": sorted(instance.labels),
                     "queued": queued,
-                    "backlog_s": backlogs.get(name, 0) / 1000,
+                    "backlog_s": backlogs.get(instance.id, 0) / 1000,
                     "load": wire.unpack(fields[b"load"]) if b"load" in fields else None,
                 }
             )
         return shown
 
-    async def _read(self) -> list[tuple[str, dict[bytes, bytes]]]:
+    async def _known(self) -> list[tuple[Instance, dict[bytes, bytes]]]:
+        """Instances with their records. One whose record cannot be read is left out: it must not hide the others."""
         with translated():
             names = sorted(name.decode() for name in await self._client.zrange(self._keys.instances, 0, -1))
             pipeline = self._client.pipeline(transaction=False)
             for name in names:
                 pipeline.hgetall(self._keys.instance(name))
-            return list(zip(names, await pipeline.execute(), strict=True))
+            records = await pipeline.execute(raise_on_error=False)
+        known = []
+        for name, fields in zip(names, records, strict=True):
+            try:
+                known.append((_instance(name, fields), fields))
+                self._unreadable.discard(name)
+            except (BadRecord, ValueError, TypeError, LookupError) as error:
+                if name not in self._unreadable:
+                    log.warning("instance %s: its record cannot be read (%s); it is left out", name, error)
+                self._unreadable.add(name)
+        return known
 
 
-def _instance(name: str, fields: dict[bytes, bytes]) -> Instance:
+def _instance(name: str, fields: dict[bytes, bytes] | RedisError) -> Instance:
+    """Raises BadRecord, ValueError, TypeError or LookupError where the record is not one of ours."""
+    if isinstance(fields, RedisError):
+        raise translate(fields)
     serves = wire.unpack(fields[b"serves"])
     return Instance(
         id=name,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from operations_bench import LEASE_MS, PROFILE, ROOM, commit, dispatched, join, mail, push, queued
 
+from common import wire
 from common.errors import Superseded
 from common.events import Evacuated
 from common.store.cell import Cell
@@ -99,3 +100,18 @@ async def test_an_instance_that_died_while_giving_its_queue_away_goes_on_with_it
     await join(cell)
     assert await queued(cell) == []
     assert (await cell.instances.all())[0].status == "ready"
+
+
+async def test_an_instance_whose_record_cannot_be_read_does_not_hide_the_others(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await join(cell, name)
+    await cell.client.hset(cell.keys.instance("a"), "profile", b"\xc1")
+    await cell.client.hset(cell.keys.instance("b"), "serves", wire.pack(7))
+    await cell.client.hdel(cell.keys.instance("c"), "epoch")
+    await cell.client.set(cell.keys.instance("d"), "no hash at all")
+    for _ in range(2):
+        assert [instance.id for instance in await cell.instances.all()] == ["e"]
+    assert [shown["instance"] for shown in await cell.instances.describe()] == ["e"]
+    assert caplog.text.count("cannot be read") == 4

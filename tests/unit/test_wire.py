@@ -104,6 +104,8 @@ def test_a_push_arrives_as_a_claim(
 @given(st.builds(InstanceProfile, texts, numbers, numbers, numbers, numbers, naturals, naturals, naturals, naturals))
 def test_profiles_come_back(profile: InstanceProfile) -> None:
     assert wire.unpack_profile(wire.pack_profile(profile)) == profile
+    later = wire.unpack(wire.pack_profile(profile)) | {"fan_speed": 7}
+    assert wire.unpack_profile(wire.pack(later)) == profile
 
 
 @given(words, words, outcomes)
