@@ -18,6 +18,7 @@ from common.store.cell import Cell
 from coordinator.cli import coordinator, workflow
 from coordinator.language.library import load_file
 from hexgen_flow.client import ENDS
+from hexgen_flow.server import server
 from workers.cli import model, tools, worker
 
 MODEL = Path(".cache/models/smollm2-135m")
@@ -260,5 +261,5 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
     show(options, keep, as_json)
 
 
-for command in (coordinator, worker, tools, workflow, model):
+for command in (coordinator, worker, tools, workflow, model, server):
     main.add_command(command)

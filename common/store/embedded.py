@@ -130,6 +130,11 @@ class EmbeddedServer:
                     return
         raise _failure(f"did not answer within {_READY_S:.0f} s", log_path)
 
+    def wait(self) -> None:
+        """Until the server ends by itself. Raises EmbeddedServerError then."""
+        code = self._process.wait()
+        raise EmbeddedServerError(f"The embedded server ended with code {code}.")
+
     def stop(self) -> None:
         """End the server and wait for it; data are kept if it ran with `appendonly`. Again is harmless."""
         self._process.terminate()

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from deployment import Deployment
 
 from common.store.embedded import EmbeddedServer
+from hexgen_flow.client import Client
+from hexgen_flow.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -73,6 +76,20 @@ def test_the_demo_commands_are_run_in_ci() -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "scripts/demo" in ci
     assert "--engine vllm" in ci
+
+
+def test_the_server_for_trying(tmp_path: Path) -> None:
+    assert "`hexgen-flow server state`" in README
+    with Processes(tmp_path / "logs", {}) as processes:
+        processes.start("server", ["server", str(tmp_path / "state")])
+        log = tmp_path / "logs" / "server.log"
+        while not (url := log.read_text()).endswith("\n"):
+            processes.check()
+            time.sleep(0.05)
+        with Client(url.strip()) as client:
+            client.submit("answer", {})
+        assert processes.stop_one("server") == 0
+    assert log.read_text() == url
 
 
 def test_every_linked_document_exists() -> None:
