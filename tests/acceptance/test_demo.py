@@ -52,6 +52,21 @@ def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+def test_ctrl_c_ends_the_demo_without_a_word_of_python(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hexgen_flow", "demo", "--keep", str(tmp_path), "--rate", "5"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    told = ""
+    while "instances are ready" not in told:
+        told += running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    told += running.communicate(timeout=60)[1]
+    assert running.returncode == 1
+    assert "Traceback" not in told
+    assert "exception" not in told
+    assert processes_of(tmp_path) == []
+
+
 async def test_a_process_that_ends_by_itself_ends_the_demo_at_once(
     server: EmbeddedServer, namespace: str, tmp_path: Path
 ) -> None:
