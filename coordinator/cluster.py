@@ -16,7 +16,8 @@ class Cluster:
     """Read by the core; what it dispatches is added to the backlog at once, so that one batch does not pile up.
 
     instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
-    by age; turn counts dispatches, for rotations. `expected_s` keeps what `Remaining` expects of stages not started.
+    by age; turn counts dispatches, for rotations; tools: those of each tool worker. `expected_s` keeps what `Remaining`
+    expects of stages not started.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Cluster:
         estimates: Estimates,
         new_id: Callable[[], str],
         turn: int = 0,
+        tools: Sequence[frozenset[str]] = (),
     ) -> None:
         self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
@@ -35,6 +37,7 @@ class Cluster:
         self.estimates = estimates
         self.new_id = new_id
         self.turn = turn
+        self.tools = tools
         self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
         self.expected_s: dict[StageSpec, float] = {}
         self._stage_s: dict[StageSpec, float] = {}

@@ -44,7 +44,8 @@ class Desk:
         if self._cluster is None or now - self._refreshed_at > REFRESH_S:
             turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
             instances = await self.cell.instances.all()
-            self._cluster = Cluster(instances, {}, self.policy, self.estimates, self._ids.__next__, turn)
+            tools = tuple((await self.cell.offers.all()).values())
+            self._cluster = Cluster(instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools)
             self._refreshed_at = now
         self._cluster.backlog_ms = await self.cell.instances.backlogs()
         return self._cluster

@@ -1,5 +1,6 @@
 """Turns a ready leaf into a request: renders its call, estimates its cost, gives it a budget and an instance."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
@@ -99,7 +100,10 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     return _Aim(able[chosen].id, costs[chosen], sum(costs) / len(costs), prompt_tokens, call)
 
 
-def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim:
+def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:
+    reason = _not_offered(body.tool, cluster.tools)
+    if reason:
+        return Parked(reason, hopeless=False)
     cost = cluster.stage_s(name, at.spec)
     return _Aim(TOOLS, cost, cost, 1, ToolCall(body.tool, scope.render(body.args, at)))
 
@@ -111,6 +115,15 @@ def _render_llm(body: LlmBody, at: Place, scope: Scope) -> LlmCall:
         messages = tuple({"role": role, "content": scope.render(text, at)} for role, text in body.messages)
     sampling = Sampling(body.max_tokens, body.temperature, body.top_p, body.stop, body.seed, body.json_schema)
     return LlmCall(prompt, messages, body.model, sampling)
+
+
+def _not_offered(tool: str, offered: Sequence[frozenset[str]]) -> str:
+    """Why this tool can have no request now, or nothing. Any tool worker may take a request: all must have the tool."""
+    if not offered:
+        return "no tool worker is running"
+    if all(tool in tools for tools in offered):
+        return ""
+    return f"{'not every' if any(tool in tools for tools in offered) else 'no'} tool worker offers {tool}"
 
 
 def _nobody_serves(body: LlmBody) -> str:

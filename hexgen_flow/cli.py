@@ -215,21 +215,25 @@ def cancel(workflow: str, reason: str, as_json: bool, **flags: Any) -> None:
 @store_options
 @json_option
 def instances(as_json: bool, **flags: Any) -> None:
-    """The instances: what they are, serve, hold and have queued."""
-    found = _on_cell(flags, lambda cell: cell.instances.describe())
+    """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue."""
+    found = _on_cell(flags, _instances)
     if as_json:
         click.echo(json.dumps(found))
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("instance", "status", "profile", "models", "labels", "queued", "backlog s", "running")
+    table = Table("instance", "status", "profile", "serves", "labels", "queued", "backlog s", "running")
     for one in found:
         running = str(one["load"]["running"]) if one["load"] else "-"
         serves = (", ".join(one["models"]), ", ".join(one["labels"]))
         held = (str(one["queued"]), f"{one['backlog_s']:.1f}", running)
         table.add_row(one["instance"], one["status"], one["profile"], *serves, *held)
     Console().print(table)
+
+
+async def _instances(cell: Cell) -> list[dict[str, Json]]:
+    return [*await cell.instances.describe(), *await cell.offers.describe()]
 
 
 @main.command("demo")

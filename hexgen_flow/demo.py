@@ -144,7 +144,7 @@ async def drive(
     cell = Cell.open(settings.redis_url, settings.namespace)
     done = Run()
     try:
-        await _ready(cell, processes, names, plan.give_up_s)
+        await _ready(plan, cell, processes, names)
         tell(f"{len(names)} instances are ready: {', '.join(names)}")
         started = clock.monotonic_s()
         submitting = asyncio.create_task(_submit(plan, cell, data, done))
@@ -160,16 +160,17 @@ async def drive(
     return done
 
 
-async def _ready(cell: Cell, processes: Processes, names: Sequence[str], give_up_s: float) -> None:
-    """Until every instance and the workflow are registered."""
-    until = clock.monotonic_s() + give_up_s
+async def _ready(plan: Plan, cell: Cell, processes: Processes, names: Sequence[str]) -> None:
+    """Until every instance and the workflow are registered, and the tool workers offer their tools."""
+    until = clock.monotonic_s() + plan.give_up_s
     while clock.monotonic_s() < until:
         processes.check()
         known = {instance.id for instance in await cell.instances.all()}
-        if known >= set(names) and await cell.records.digest_of("text2sql"):
+        tools = len(await cell.offers.all()) >= plan.tool_workers
+        if known >= set(names) and tools and await cell.records.digest_of("text2sql"):
             return
         await clock.sleep(0.1)
-    raise HexgenError(f"the instances were not ready within {give_up_s:g} s")
+    raise HexgenError(f"the instances and tool workers were not ready within {plan.give_up_s:g} s")
 
 
 async def _submit(plan: Plan, cell: Cell, data: Dataset, done: Run) -> None:

@@ -7,6 +7,7 @@ from common.store.client import Client, connect, connect_blocking
 from common.store.inbox import Inbox
 from common.store.instances import Instances
 from common.store.keys import Keys
+from common.store.offers import Offers
 from common.store.queues import Queues
 from common.store.records import Records
 
@@ -22,6 +23,7 @@ class Cell:
     inbox: Inbox
     queues: Queues
     instances: Instances
+    offers: Offers
     records: Records
 
     @classmethod
@@ -37,6 +39,7 @@ class Cell:
             inbox=Inbox(client, blocking, keys),
             queues=Queues(client, blocking, keys),
             instances=Instances(client, keys),
+            offers=Offers(client, keys),
             records=Records(client, blocking, keys),
         )
 

@@ -23,6 +23,7 @@ class Keys:
         self.leases = self.prefix + "leases"
         self.delayed = self.prefix + "delayed"
         self.instances = self.prefix + "instances"
+        self.offers = self.prefix + "offers"
         self.backlog = self.prefix + "backlog"
         self.served = self.prefix + "served"
         self.live = self.prefix + "live"

@@ -3,6 +3,7 @@
 import logging
 
 from common import clock
+from common.model import TOOLS
 from coordinator.desk import Desk
 from coordinator.loops.completions import handle
 from coordinator.loops.intake import take
@@ -20,8 +21,9 @@ async def promoter(desk: Desk) -> None:
 async def recoverer(desk: Desk) -> None:
     """One look around, then a pause of a tenth of a lease, at most a second."""
     await _stale_entries(desk)
-    await _expired_leases(desk)
-    await _silent_instances(desk)
+    if await _expired_leases(desk):
+        await _silent_instances(desk)
+        await _silent_tool_workers(desk)
     await clock.sleep(min(1.0, desk.settings.lease_s / 10))
 
 
@@ -33,10 +35,12 @@ async def _stale_entries(desk: Desk) -> None:
     await handle(desk, await desk.cell.inbox.take_over(keys.completions, desk.name, idle_ms))
 
 
-async def _expired_leases(desk: Desk) -> None:
+async def _expired_leases(desk: Desk) -> bool:
+    """False while a restarted server gives everybody time to come back: then nobody is silent either."""
     ended = await desk.cell.queues.reap(desk.settings.lease_ms, desk.settings.lease_losses)
     if ended:
         log.warning("%d leases ran out and were taken back", ended)
+    return ended is not None
 
 
 async def _silent_instances(desk: Desk) -> None:
@@ -44,3 +48,13 @@ async def _silent_instances(desk: Desk) -> None:
         moved = await desk.cell.instances.evacuate(instance, "lost")
         if moved:
             log.warning("instance %s is silent; %d queued requests are routed anew", instance, moved)
+
+
+async def _silent_tool_workers(desk: Desk) -> None:
+    silent = await desk.cell.offers.forget_silent()
+    if silent:
+        log.warning("%d tool workers are silent; their requests are taken back when their leases run out", silent)
+    if not await desk.cell.offers.all():
+        moved = await desk.cell.instances.evacuate(TOOLS, "lost")
+        if moved:
+            log.warning("no tool worker is left; %d queued tool requests wait for one", moved)

@@ -54,9 +54,20 @@ test.big = misbehaving:big
 
 def install(folder: Path) -> Path:
     """Write the package into `folder`, to be put on PYTHONPATH."""
-    info = folder / "misbehaving-1.0.dist-info"
+    return package(folder, "misbehaving", ENTRY_POINTS, MODULE)
+
+
+def package(folder: Path, name: str, entry_points: str, code: str) -> Path:
+    """A package of one module, in `folder`, to be put on PYTHONPATH."""
+    info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: misbehaving\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    (folder / "misbehaving.py").write_text(MODULE)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    (folder / f"{name}.py").write_text(code)
     return folder
+
+
+def tools(folder: Path, code: str, *names: str) -> Path:
+    """A package of tools `test.NAME`, each a function of that name in `code`."""
+    lines = "\n".join(f"test.{name} = own_tools:{name}" for name in names)
+    return package(folder, "own_tools", f"[hexgen_flow.tools]\n{lines}\n", code)

@@ -228,7 +228,6 @@ FAILURES: dict[str, tuple[Document, str, str]] = {
         {"prompt": "{{ inputs.text }}", **ANYTHING}, "say " + "[" * 99 + "]" * 99, "deeper than 32"
     ),
     "prompt too long": ({"prompt": "{{ inputs.text }}"}, LONG, "no instance takes more than"),
-    "unknown tool": ({"tool": "no.such"}, "", "no tool is named 'no.such'"),
     "tool that stops": ({"tool": "test.stop"}, "", "StopIteration"),
     "tool that leaves": ({"tool": "test.leave"}, "", "SystemExit: goodbye"),
     "tool with a strange value": ({"tool": "test.strange"}, "", "rows.0: is of type set"),

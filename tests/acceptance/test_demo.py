@@ -80,7 +80,7 @@ async def test_a_process_that_ends_by_itself_ends_the_demo_at_once(
         def progress(done: int, wanted: int) -> None:
             os.kill(cell.pids["doomed"], signal.SIGKILL)
 
-        plan = Plan(rate=1e-6)
+        plan = Plan(rate=1e-6, tool_workers=0)
         settings = load(redis_url=server.url, namespace=namespace)
         with pytest.raises(HexgenError, match="doomed ended with code -9"):
             await drive(plan, settings, data, cell.processes, ["doomed"], told.append, progress)

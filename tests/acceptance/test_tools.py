@@ -9,14 +9,17 @@ import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+import plugins
 import pytest
 import redis
 from deployment import Deployment
 
 from common import settings
 from common.store.cell import Cell
+from common.store.client import connect_sync
 from common.store.embedded import EmbeddedServer
 from common.store.keys import Keys
+from common.store.offers import Offer
 from coordinator.desk import Desk
 from coordinator.language.grammar import LONGEST_ATTEMPT_S
 from coordinator.loops.completions import completions
@@ -51,23 +54,22 @@ def shop(tmp_path: Path) -> str:
 
 
 def test_a_tool_runs_and_its_trouble_is_told(server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path) -> None:
-    unknown = {**QUERY, "name": "unknown", "stages": {"run": {"tool": "no.such", "args": {}}}}
     hanging = {
         **QUERY,
         "name": "hanging",
         "stages": {"run": {**QUERY["stages"]["run"], "tool": "test.hang", "timeout_s": 1}},
     }
-    odd = "test.hang = own_tools:hang\ntest.raise = own_tools:fail"
-    raising = {**QUERY, "name": "raising", "stages": {"run": {"tool": "test.raise", "args": {}, "retries": 1}}}
-    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(_package(tmp_path, odd, ODD))) as cell:
-        cell.define(QUERY, unknown, hanging, raising)
+    raising = {**QUERY, "name": "raising", "stages": {"run": {"tool": "test.fail", "args": {}, "retries": 1}}}
+    home = plugins.tools(tmp_path / "own", ODD, "hang", "fail")
+    with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home)) as cell:
+        cell.define(QUERY, hanging, raising)
         cell.tools("tools", "--database", shop)
         good = {"sql": "SELECT sum(price) AS total FROM item"}
         found = cell.client.wait(cell.client.submit("query", good), timeout_s=30)
         assert found["output"]["rows"] == [[9]]
         told = cell.client.wait(cell.client.submit("query", {"sql": "DROP TABLE item"}), timeout_s=30)
         assert "SELECT" in told["output"]["error"]
-        for name, reason in (("unknown", "no.such"), ("hanging", "timeout_s = 1"), ("raising", "attempt 2 of 2")):
+        for name, reason in (("hanging", "timeout_s = 1"), ("raising", "attempt 2 of 2")):
             with pytest.raises(WorkflowFailed, match=reason):
                 cell.client.wait(cell.client.submit(name, good), timeout_s=30)
         # After all that the tool worker still works.
@@ -78,7 +80,7 @@ async def test_rq_would_let_the_longest_attempt_there_may_be_end_by_itself(serve
                                                                            tmp_path: Path) -> None:  # fmt: skip
     longest = {"name": "longest", "stages": {"run": {"tool": "test.left", "timeout_s": LONGEST_ATTEMPT_S}}}
     beyond = {"name": "beyond", "stages": {"run": {"tool": "test.left", "timeout_s": LONGEST_ATTEMPT_S + 1}}}
-    home = _package(tmp_path, "test.left = own_tools:left", LEFT)
+    home = plugins.tools(tmp_path / "own", LEFT, "left")
     with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home)) as cell:
         cell.define()
         cell.tools()
@@ -101,17 +103,6 @@ def fail(args, context): raise KeyError('something else')
 """
 
 
-def _package(folder: Path, entries: str, code: str) -> Path:
-    """A package of tools beside ours, found by its entry points, as a user would install one."""
-    home = folder / "own"
-    info = home / "own_tools-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-tools\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[hexgen_flow.tools]\n{entries}\n")
-    (home / "own_tools.py").write_text(code)
-    return home
-
-
 def test_a_killed_tool_worker_loses_nothing(server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path) -> None:
     slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) FROM n"
     with Deployment(server, namespace, tmp_path) as cell:
@@ -125,6 +116,17 @@ def test_a_killed_tool_worker_loses_nothing(server: EmbeddedServer, namespace: s
             kinds = [event.type for event in cell.events(workflow)]
             assert kinds.count("completed") == 1
             assert kinds.count("stage_completed") == 1
+
+
+async def _queued(cell: Cell, inputs: dict[str, str]) -> tuple[Desk, str]:
+    """A coordinator's desk, and the workflow whose tool request it has queued for a tool worker that is to start."""
+    desk = Desk(cell, settings.load(redis_url=cell.url, namespace=cell.keys.namespace))
+    Offer(connect_sync(cell.url), cell.keys, "soon", ["sql.execute"], 60_000).renew()
+    await cell.inbox.prepare()
+    workflow = await cell.records.submit({"workflow": QUERY, "inputs": inputs})
+    await intake(desk)
+    await completions(desk)
+    return desk, workflow
 
 
 def test_a_tool_worker_waits_for_redis_and_outlives_it(namespace: str, shop: str, tmp_path: Path) -> None:
@@ -159,13 +161,8 @@ def test_a_tool_worker_waits_for_redis_and_outlives_it(namespace: str, shop: str
 
 async def test_a_kill_between_commit_and_relay_and_a_relay_twice(server: EmbeddedServer, namespace: str, shop: str,
                                                                   tmp_path: Path) -> None:  # fmt: skip
-    values = settings.load(redis_url=server.url, namespace=namespace)
     cell = Cell.open(server.url, namespace)
-    desk = Desk(cell, values)
-    await cell.inbox.prepare()
-    workflow = await cell.records.submit({"workflow": QUERY, "inputs": {"sql": "SELECT 1 AS one"}})
-    await intake(desk)
-    await completions(desk)
+    desk, workflow = await _queued(cell, {"sql": "SELECT 1 AS one"})
     # Here a coordinator dies: its ticket counts as written, and RQ knows nothing. Another one relays it, even twice.
     assert len(await cell.queues.to_relay(0, 60_000)) == 1
     await Relay(desk, lost_ms=0).relay()
@@ -183,12 +180,8 @@ async def test_a_ticket_whose_process_is_killed_before_it_claims_is_replaced(
     server: EmbeddedServer, namespace: str, shop: str, tmp_path: Path
 ) -> None:
     cell = Cell.open(server.url, namespace)
-    desk = Desk(cell, settings.load(redis_url=server.url, namespace=namespace))
-    await cell.inbox.prepare()
-    workflow = await cell.records.submit({"workflow": QUERY, "inputs": {"sql": "SELECT 1 AS one"}})
-    await intake(desk)
-    await completions(desk)
-    home, mark = _package(tmp_path, "test.fatal = own_tools:fatal", DEADLY), tmp_path / "mark"
+    desk, workflow = await _queued(cell, {"sql": "SELECT 1 AS one"})
+    home, mark = plugins.tools(tmp_path / "own", DEADLY, "fatal"), tmp_path / "mark"
     with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home), MARK=str(mark)) as deployment:
         deployment.tools("tools", "--database", shop)
         relay = Relay(desk, lost_ms=500)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from common.store.client import connect_sync
 from common.store.embedded import EmbeddedServer
+from common.store.keys import Keys
+from common.store.offers import Offer
 from hexgen_flow.cli import main
 from hexgen_flow.start import shadowed
 
@@ -78,6 +81,13 @@ def test_status_of_an_empty_cell_and_no_instances(environment: dict[str, str]) -
     assert json.loads(run(environment, "status", "--json").output)["running"] == 0
     assert json.loads(run(environment, "instances", "--json").output) == []
     assert "running: 0" in run(environment, "status").output
+
+
+def test_tool_workers_are_shown_among_the_instances(environment: dict[str, str], server: EmbeddedServer) -> None:
+    Offer(connect_sync(server.url), Keys(environment["HEXGEN_NAMESPACE"]), "host-1", ["sql.select"], 60_000).renew()
+    (shown,) = json.loads(run(environment, "instances", "--json").output)
+    assert (shown["instance"], shown["profile"], shown["models"]) == ("host-1", "tools", ["sql.select"])
+    assert "host-1" in run(environment, "instances").output
 
 
 def test_submit_prints_the_id(environment: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ Every step is checked for what must hold of all of them: it changes nothing it w
 nothing that is queued already, leaves no workflow without a next event, and ends each one once and whole.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import count
 
@@ -17,7 +17,7 @@ from coordinator import core
 from coordinator.cluster import Cluster
 from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
-from coordinator.language.definition import Definition
+from coordinator.language.definition import Definition, ToolBody
 from coordinator.language.document import parse_document
 from coordinator.state import PENDING, Workflow
 
@@ -101,11 +101,20 @@ class Bench:
         self._rules = rules or policy("hexgen")
         self._ids = count(1)
         self.estimates = Estimates()
+        self._offered: list[frozenset[str]] = []
         self.register(*instances)
+        self.offer({spec.body.tool for spec in compiled.stages.values() if isinstance(spec.body, ToolBody)})
 
     def register(self, *instances: Instance) -> None:
-        """These are the cluster now."""
-        self.cluster = Cluster(instances, {}, self._rules, self.estimates, lambda: f"r{next(self._ids):05d}")
+        """These are the instances now."""
+        self.cluster = Cluster(instances, {}, self._rules, self.estimates, self._new_id, tools=self._offered)
+
+    def offer(self, *offered: Iterable[str]) -> None:
+        """These are the tool workers now, by what each has; at the start there is one that has all that is needed."""
+        self._offered[:] = map(frozenset, offered)
+
+    def _new_id(self) -> str:
+        return f"r{next(self._ids):05d}"
 
     # -- what happens
 

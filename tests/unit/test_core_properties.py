@@ -48,6 +48,7 @@ class History:
             self.past += happened
             self.steps.append(self.bench.post(*happened, *self.repeated()))
         self.bench.register(*TWO)
+        self.bench.offer({"t"})
         self.bench.run(answer)
         return self
 
@@ -56,6 +57,8 @@ class History:
             self.bench.register(*self.rng.sample(TWO, self.rng.randint(0, 2)))
         elif self.rng.random() < 0.3:
             self.bench.register(*TWO)
+        if self.rng.random() < 0.1 and not self.gentle:
+            self.bench.offer(*self.rng.choice([[], [{"t"}], [{"t"}, {"t", "u"}], [{"t"}, {"u"}]]))
 
     def events(self) -> list[Event]:
         bench, rng = self.bench, self.rng

@@ -64,7 +64,9 @@ class Run:
         return output
 
     def _cluster(self) -> Cluster:
-        return Cluster([Instance("i", 1, PROFILE, ("m",))], {}, policy("hexgen"), Estimates(), self._new_id)
+        tools = (frozenset(registry.names()),)
+        instances = [Instance("i", 1, PROFILE, ("m",))]
+        return Cluster(instances, {}, policy("hexgen"), Estimates(), self._new_id, tools=tools)
 
     def _new_id(self) -> str:
         self.ids += 1

@@ -28,9 +28,10 @@ Tool = Callable[[Mapping[str, Json], ToolContext], Json]
 """A tool: arguments by name and a context in, a JSON value out. Raises ToolError with one plain sentence."""
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """The registered tools, sorted."""
-    return sorted(point.name for point in entry_points(group=GROUP))
+    return tuple(sorted(point.name for point in entry_points(group=GROUP)))
 
 
 @cache

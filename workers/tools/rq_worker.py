@@ -26,11 +26,15 @@ from common.settings import Settings
 from common.store.cell import Cell
 from common.store.client import connect_sync, translated
 from common.store.keys import TICKET_FUNCTION, Keys
+from common.store.offers import Offer
 from common.store.queues import Room, Seat
 from workers.lease import LeaseKeeper
-from workers.tools.registry import ToolContext, ToolError, load, preload
+from workers.tools.registry import ToolContext, ToolError, load, names, preload
 
 MAX_OUTPUT_BYTES = 8 << 20
+LONGEST_BEAT_S = 5
+RQ_LISTENS_LESS_S = 15
+"""By so much less than its `worker_ttl` RQ waits for a job before it beats and waits again."""
 ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
 log = logging.getLogger("hexgen.tools")
 
@@ -62,10 +66,16 @@ class Ticket(Job):  # type: ignore[misc]
 
 
 class ToolWorker(Worker):  # type: ignore[misc]
-    """RQ's worker, as patient with the store as ours."""
+    """RQ's worker, as patient with the store as ours. As it beats it offers its tools, until it is told to stop."""
 
     max_connection_wait_time = LONGEST_PAUSE_S
     told_to_stop = False
+    offer: Offer
+
+    def heartbeat(self, *args: Any, **options: Any) -> None:
+        super().heartbeat(*args, **options)
+        if not self.is_horse:
+            self._tell()
 
     def handle_warm_shutdown_request(self) -> None:
         super().handle_warm_shutdown_request()
@@ -76,7 +86,16 @@ class ToolWorker(Worker):  # type: ignore[misc]
         with suppress(StoreUnavailable), translated():
             super().maintain_heartbeats(*args)
 
+    def _tell(self) -> None:
+        with suppress(StoreUnavailable):
+            if self.told_to_stop:
+                self.offer.withdraw()
+            else:
+                self.offer.renew()
+
     def register_death(self) -> None:
+        with suppress(StoreUnavailable):
+            self.offer.withdraw()
         with suppress(StoreUnavailable), translated():
             super().register_death()
 
@@ -115,12 +134,14 @@ def _work(settings: Settings) -> bool:
     """Whether RQ ended because it was told to. Raises StoreUnavailable where it could not even begin."""
     with translated():
         connection = connect_sync(settings.redis_url)
-        name = Keys(settings.namespace).tickets
-        queue = Queue(name, connection=connection, serializer=JSONSerializer, job_class=Ticket)
+        keys, beat_s = Keys(settings.namespace), max(1, min(LONGEST_BEAT_S, settings.lease_ms // 3000))
+        queue = Queue(keys.tickets, connection=connection, serializer=JSONSerializer, job_class=Ticket)
         worker = ToolWorker(
-            [queue], connection=connection, serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30,
-            log_job_description=False,
+            [queue], name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", connection=connection,
+            serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30, log_job_description=False,
+            worker_ttl=beat_s + RQ_LISTENS_LESS_S, job_monitoring_interval=beat_s,
         )  # fmt: skip
+        worker.offer = Offer(connection, keys, worker.name, names(), max(settings.lease_ms, 3000 * beat_s))
         worker.work(logging_level="WARNING")
     return worker.told_to_stop
 
@@ -143,8 +164,18 @@ async def _run(settings: Settings, ticket: str) -> bool:
         await cell.close()
 
 
+async def _give_back(cell: Cell, claim: Claim) -> None:
+    """Coordinators that count this worker in will not queue it again until all tool workers have the tool."""
+    log.warning("request %s: stage %s asks for a tool that is not installed here", claim.request, claim.stage)
+    await patiently(lambda: cell.queues.release([(claim.request, claim.token)]), "give back")
+
+
 async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -> bool:
     """Run one request under a kept lease and hand in what came of it. True when the tool did not stop in time."""
+    assert isinstance(claim.call, ToolCall)
+    if claim.call.tool not in names():
+        await _give_back(cell, claim)
+        return False
     leases = LeaseKeeper(
         settings.redis_url, seat, settings.namespace, settings.lease_ms,
         on_gone=lambda request: log.info("request %s is no longer ours", request),
