@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, NoReturn
 
 import redis as sync_redis
 import redis.asyncio as redis
 import redis.sentinel as sync_sentinel
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -26,14 +26,19 @@ from redis.exceptions import (
     TimeoutError,
     TryAgainError,
 )
+from redis.retry import Retry as SyncRetry
 
 from common.errors import BadRecord, StoreRefused, StoreUnavailable
+from common.store import urls
 
 Client = Any
 """A redis.asyncio.Redis. Its declared replies mix str and bytes, so the checker is no help; ours are always bytes."""
 
 BLOCK_S = 5.0
 """The longest a blocking read waits before it looks up again."""
+ANSWER_S = 5.0
+"""The longest a server may take to answer, or to take a connection."""
+_LIMITS = {"socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S}
 
 _PASSING = (
     ConnectionError, TimeoutError, OutOfMemoryError, ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError,
@@ -49,55 +54,86 @@ _RECORD = ("WRONGTYPE", "user_script")
 """What is left when an operation fails is the fault of what it found. Servers name the line of the script it was in."""
 
 
+class NoTls(RedisError):
+    """A server without TLS waits in silence for more of a handshake. Trying again would only take longer."""
+
+
+class _Tls(SSLConnection):
+    async def connect_check_health(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().connect_check_health(*args, **options)
+        except TimeoutError:
+            _no_tls(self.host, self.port)
+
+
+class _SyncTls(sync_redis.SSLConnection):
+    def connect_check_health(self, *args: Any, **options: Any) -> None:
+        try:
+            super().connect_check_health(*args, **options)
+        except TimeoutError:
+            _no_tls(self.host, self.port)
+
+
+def _no_tls(host: str, port: int) -> NoReturn:
+    raise NoTls(f"no answer in TLS from {host}:{port} (rediss:// is for a server with TLS; one without is redis://)")
+
+
 def connect(url: str) -> Client:
-    """A client for ordinary commands: bounded time and retries. URL: redis://, rediss://, unix:// or redis+sentinel://."""
-    retry = Retry(ExponentialWithJitterBackoff(cap=0.5, base=0.02), 2)
-    return _client(url, socket_timeout=5.0, socket_connect_timeout=5.0, retry=retry)
+    """A client for ordinary commands: bounded time and retries. Raises StoreRefused for a bad URL."""
+    return _client(url, **_LIMITS, retry=Retry(_backoff(), 2))
 
 
 def connect_blocking(url: str) -> Client:
     """A client for reads that wait up to BLOCK_S; the library's time-out and retries would hang them for minutes."""
-    return _client(url, socket_timeout=BLOCK_S + 5.0, socket_connect_timeout=5.0, retry=Retry(NoBackoff(), 0))
+    return _client(url, **_LIMITS | {"socket_timeout": BLOCK_S + ANSWER_S}, retry=Retry(NoBackoff(), 0))
 
 
 def connect_sync(url: str) -> sync_redis.Redis:
-    """A plain client for RQ, which has no asynchronous face."""
-    if url.startswith(("redis+sentinel://", "rediss+sentinel://")):
-        sentinel_args, service, options = _sentinel_parts(url)
-        hosts = sync_sentinel.Sentinel(sentinel_args, **options)  # type: ignore[no-untyped-call]
-        return hosts.master_for(service, **options)  # type: ignore[no-any-return, no-untyped-call]
-    return sync_redis.Redis.from_url(url)
+    """A plain client for RQ, which has no asynchronous face. RQ's worker waits for jobs on it, and for that gives it a
+    `socket_timeout` of 10 s more than it waits, where there is a shorter one. Raises StoreRefused for a bad URL."""
+    options: dict[str, Any] = {**_LIMITS, "retry": SyncRetry(_backoff(), 2)}
+    with _url_checked(url):
+        if urls.is_sentinel(url):
+            hosts, service, extra = urls.sentinel_parts(url)
+            sentinel = sync_sentinel.Sentinel(hosts, sentinel_kwargs={"socket_timeout": 2.0, **extra}, **options)  # type: ignore[no-untyped-call]
+            return sentinel.master_for(service, **options, **extra)  # type: ignore[no-any-return, no-untyped-call]
+        client = sync_redis.Redis.from_url(url, **options)
+        _set_up(client.connection_pool, _SyncTls)
+        return client
 
 
 def _client(url: str, **options: Any) -> Client:
+    with _url_checked(url):
+        if urls.is_sentinel(url):
+            hosts, service, extra = urls.sentinel_parts(url)
+            sentinel = Sentinel(hosts, sentinel_kwargs={"socket_timeout": 2.0, **extra}, **options)  # type: ignore[no-untyped-call]
+            return sentinel.master_for(service, **options, **extra)
+        client = redis.Redis.from_url(url, **options)
+        _set_up(client.connection_pool, _Tls)
+        return client
+
+
+def _set_up(pool: Any, tls: type[_Tls | _SyncTls]) -> None:
+    """Raises ValueError where the URL has an option that no connection has."""
+    if issubclass(pool.connection_class, tls.__base__ or object):
+        pool.connection_class = tls
     try:
-        if not url.startswith(("redis+sentinel://", "rediss+sentinel://")):
-            return redis.Redis.from_url(url, **options)
-        hosts, service, extra = _sentinel_parts(url)
-        sentinel = Sentinel(hosts, sentinel_kwargs={"socket_timeout": 2.0, **extra}, **options)  # type: ignore[no-untyped-call]
-        return sentinel.master_for(service, **options, **extra)
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, RedisError) as error:
+        raise ValueError(f"what follows the ? does not do: {error}") from None
+
+
+@contextmanager
+def _url_checked(url: str) -> Iterator[None]:
+    try:
+        urls.check(url)
+        yield
     except ValueError as error:
         raise StoreRefused(f"redis URL: {error}") from None
 
 
-def _sentinel_parts(url: str) -> tuple[list[tuple[str, int]], str, dict[str, Any]]:
-    """redis+sentinel://[user:password@]host:port,host:port/service[/db] as (hosts, service, options)."""
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    service, _, db = parts.path.strip("/").partition("/")
-    if not service:
-        raise StoreRefused("redis URL: a Sentinel URL names the service: redis+sentinel://host:26379/service/0")
-    options: dict[str, Any] = {"db": int(db or 0)}
-    if credentials:
-        user, _, password = credentials.rpartition(":")
-        options["password"] = unquote(password)
-        if user:
-            options["username"] = unquote(user)
-    if parts.scheme.startswith("rediss"):
-        options["ssl"] = True
-    options.update({name: values[0] for name, values in parse_qs(parts.query).items() if name.startswith("ssl_")})
-    pairs = [host.rpartition(":") for host in hosts.split(",")]
-    return [(host, int(port)) for host, _, port in pairs], service, options
+def _backoff() -> ExponentialWithJitterBackoff:
+    return ExponentialWithJitterBackoff(cap=0.5, base=0.02)
 
 
 @contextmanager

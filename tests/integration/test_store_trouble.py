@@ -2,11 +2,14 @@
 
 import pytest
 
+from common import clock
 from common.errors import StoreUnavailable
 from common.events import Outcome
 from common.model import InstanceProfile
 from common.settings import load
 from common.store.cell import Cell
+from common.store.client import connect_sync, translated
+from common.store.embedded import EmbeddedServer
 from common.store.queues import Room, Seat
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
@@ -56,3 +59,15 @@ async def test_a_later_incarnations_leave_keeps_the_load_an_earlier_one_still_ho
     assert (await cell.instances.backlogs())["a"] > 0
     assert await cell.queues.finish([(held.request, held.token, Outcome("late"))]) == [True]
     assert (await cell.instances.backlogs())["a"] == 0
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_away(server: EmbeddedServer) -> None:
+    url = server.url.replace("redis://", "rediss://") + "?socket_connect_timeout=0.3&socket_timeout=0.3"
+    opened, sync, started = Cell.open(url, "any"), connect_sync(url), clock.monotonic_s()
+    with pytest.raises(StoreUnavailable, match=r"no answer in TLS from 127\.0\.0\.1.*one without is redis://"):
+        await opened.records.counts()
+    with pytest.raises(StoreUnavailable, match=r"no answer in TLS from 127\.0\.0\.1"), translated():
+        sync.ping()
+    assert clock.monotonic_s() - started < 2  # each in one try
+    await opened.close()
+    sync.close()

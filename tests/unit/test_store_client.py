@@ -1,6 +1,9 @@
 """URLs and errors of the store, without a server."""
 
+from types import SimpleNamespace
+
 import pytest
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import (
     AuthenticationError,
@@ -13,9 +16,10 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from rq import Worker
 
 from common.errors import BadRecord, InvalidDocument, StoreRefused, StoreUnavailable
-from common.store.client import BLOCK_S, connect, connect_blocking, translate, translated
+from common.store.client import BLOCK_S, connect, connect_blocking, connect_sync, translate, translated
 from common.store.keys import Keys
 
 
@@ -23,7 +27,7 @@ def test_urls_of_all_kinds() -> None:
     plain = connect("redis://user:secret@127.0.0.1:7000/2").connection_pool.connection_kwargs
     assert (plain["host"], plain["port"], plain["db"], plain["username"]) == ("127.0.0.1", 7000, 2, "user")
     assert connect("unix:///run/redis.sock?db=1").connection_pool.connection_kwargs["path"] == "/run/redis.sock"
-    assert "SSL" in connect("rediss://127.0.0.1:7000/0").connection_pool.connection_class.__name__
+    assert issubclass(connect("rediss://127.0.0.1:7000/0").connection_pool.connection_class, SSLConnection)
 
 
 def test_a_sentinel_url_names_hosts_and_service() -> None:
@@ -37,10 +41,40 @@ def test_a_sentinel_url_names_hosts_and_service() -> None:
     assert [(host["host"], host["port"]) for host in hosts] == [("10.0.0.1", 26379), ("10.0.0.2", 26380)]
 
 
-@pytest.mark.parametrize("url", ["http://x", "localhost:6379", "redis+sentinel://h:26379", "redis+sentinel://h:x/main"])
-def test_a_bad_url_is_refused_in_a_sentence(url: str) -> None:
-    with pytest.raises(StoreRefused, match="redis URL"):
-        connect(url)
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://x", "one of redis://, rediss://, unix://, redis\\+sentinel://, rediss\\+sentinel://"),
+        ("localhost:6379", "one of redis://"),
+        ("redis://host/abc", "database's number: redis://HOST:PORT/0"),
+        ("redis://host/1/2", "database's number"),
+        ("redis://:pass/word@host:6379/0", "percent-encoded"),
+        ("redis://host:70000", "port must be a number"),
+        ("redis://host/0?db=x", "'db'"),
+        ("redis://host/0?sokcet_timeout=3", "'sokcet_timeout'"),
+        ("unix://", "names the socket's file"),
+        ("redis+sentinel://h:26379", "names the service"),
+        ("redis+sentinel://h/main", "hosts with ports"),
+        ("redis+sentinel://h:x/main", "port must be a number"),
+        ("redis+sentinel://h:26379/main/x", "database's number"),
+    ],
+)
+def test_a_bad_url_is_refused_in_a_sentence(url: str, said: str) -> None:
+    for client in (connect, connect_blocking, connect_sync):
+        with pytest.raises(StoreRefused, match=f"^redis URL: .*{said}") as caught:
+            client(url)
+        assert "word@" not in str(caught.value)
+
+
+def test_rq_gets_a_client_that_does_not_wait_for_ever() -> None:
+    """And raises its time-out for the one read that may take longer than an answer."""
+    for url in ("redis://127.0.0.1:7000/0", "redis+sentinel://127.0.0.1:7000/main"):
+        client = connect_sync(url)
+        options = client.connection_pool.connection_kwargs
+        assert (options["socket_timeout"], options["socket_connect_timeout"]) == (5.0, 5.0)
+        assert options["retry"].get_retries() == 2
+        waiting = Worker._set_connection(SimpleNamespace(connection_timeout=15), client)
+        assert waiting.connection_pool.connection_kwargs["socket_timeout"] == 15
 
 
 def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
