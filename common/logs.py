@@ -1,12 +1,27 @@
-"""Logging to stderr, one line an event: time, level, logger, message."""
+"""Logging to stderr, one line an event: time, level, logger, message. Ours is below `hexgen`."""
 
 import logging
 import sys
 
+OURS = "hexgen"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
 
 def configure(level: str) -> None:
-    """Set up the root logger once per process. Unknown levels count as INFO."""
-    number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
-    logging.basicConfig(
-        stream=sys.stderr, level=number, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
+    """Set up logging once per process. Libraries only warn, unless `level` names them: see `levels`."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    wanted = levels(level)
+    logging.getLogger().setLevel(max(logging.WARNING, wanted[OURS]))
+    for name, number in wanted.items():
+        logging.getLogger(name).setLevel(number)
+
+
+def levels(text: str) -> dict[str, int]:
+    """The level of each logger named: "DEBUG" is ours, "INFO,redis=DEBUG" ours and a library's. Raises ValueError."""
+    known, wanted = logging.getLevelNamesMapping(), {OURS: logging.INFO}
+    for part in text.split(","):
+        name, _, level = part.strip().rpartition("=")
+        if level.upper() not in LEVELS:
+            raise ValueError(f"{part!r} must be one of {', '.join(LEVELS)}; DEBUG,redis=DEBUG also shows a library's")
+        wanted[name or OURS] = known[level.upper()]
+    return wanted

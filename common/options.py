@@ -1,11 +1,49 @@
-"""Command-line options that several commands share."""
+"""Command-line options that several commands share, and what kinds of values there are."""
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from common.model import TOOLS
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Rule(click.ParamType[str]):
+    """A text that must keep a rule; `told` is the rule in words."""
+
+    def __init__(self, name: str, keeps: Callable[[str], object], told: str) -> None:
+        self.name, self._keeps, self._told = name, keeps, told
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not self._keeps(text):
+            self.fail(f"{text!r} must be {self._told}", param, ctx)
+        return text
+
+
+class Finite(click.FloatRange):
+    """A range of numbers; NaN and infinity are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} must be a finite number", param, ctx)
+        return number
+
+
+_word = re.compile(r"[A-Za-z0-9_.:-]{1,128}").fullmatch
+_LETTERS = "1 to 128 letters, digits, -, _, . and :"
+WORD = Rule("word", _word, _LETTERS)
+"""A label."""
+INSTANCE = Rule("id", lambda text: _word(text) and text != TOOLS, f"{_LETTERS}, and not {TOOLS!r}, the queue of tools")
+"""An instance's id: part of keys, of lines and of commands."""
+MODEL = Rule("name", lambda text: 0 < len(text) <= 256 and text.isprintable() and text == text.strip(),
+             "1 to 256 printable characters, with no blanks around them")  # fmt: skip
+"""A model's name, as stages may ask for it."""
 
 
 def store_options(command: Command) -> Command:
@@ -13,6 +51,14 @@ def store_options(command: Command) -> Command:
     where = "redis://, rediss://, unix:// or redis+sentinel:// URL [env HEXGEN_REDIS_URL]"
     command = click.option("--redis", "redis_url", metavar="URL", help=where)(command)
     return click.option("--namespace", metavar="NAME", help="the cell's name [env HEXGEN_NAMESPACE]")(command)
+
+
+def process_options(command: Command) -> Command:
+    """--lease-s and --log-level, of processes that go on until they are told to stop."""
+    lease = "seconds a claim lives without renewal [env HEXGEN_LEASE_S, default 30]"
+    command = click.option("--lease-s", type=float, help=lease)(command)
+    level = "DEBUG, INFO, WARNING or ERROR; DEBUG,redis=DEBUG also shows a library's [env HEXGEN_LOG_LEVEL]"
+    return click.option("--log-level", metavar="LEVEL", help=level)(command)
 
 
 def json_option(command: Command) -> Command:

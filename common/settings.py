@@ -1,15 +1,58 @@
 """Settings from the environment (`HEXGEN_...`); command-line flags go over them."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from common import logs
 from common.errors import InvalidDocument
+from common.policy import registry
+from common.store import urls
+from common.store.keys import Keys
 from common.submission import LONGEST_SLO_S
 
-Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
+FLAGS = {
+    "redis_url": "--redis",
+    "namespace": "--namespace",
+    "policy": "--policy",
+    "alpha": "--alpha",
+    "lease_s": "--lease-s",
+    "log_level": "--log-level",
+}
+"""The settings that have a flag too."""
+_SAID = {
+    "greater_than": "{input} must be above {gt:g}",
+    "greater_than_equal": "{input} must be at least {ge:g}",
+    "less_than_equal": "{input} must be at most {le:g}",
+    "finite_number": "{input} must be a finite number",
+    "float_parsing": "{input!r} must be a number",
+    "int_parsing": "{input!r} must be a whole number",
+    "int_from_float": "{input} must be a whole number",
+    "string_type": "must be text",
+    "value_error": "{error}",
+}
+"""What is wrong, by pydantic's name for it."""
+
+
+def _as_used(rule: Callable[[str], object]) -> AfterValidator:
+    """Whoever will use the value knows what it must be, and says so."""
+
+    def check(value: str) -> str:
+        try:
+            rule(value)
+        except InvalidDocument as error:
+            raise ValueError(error.message) from None
+        return value
+
+    return AfterValidator(check)
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[Number, Field(gt=0, le=86400)]
 
 
 class Settings(BaseSettings):
@@ -17,26 +60,28 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore")
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    namespace: str = "default"
-    policy: str = "hexgen"
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    redis_url: Annotated[str, _as_used(urls.check)] = "redis://127.0.0.1:6379/0"
+    namespace: Annotated[str, _as_used(Keys)] = "default"
+    policy: Annotated[str, _as_used(registry.policy)] = "hexgen"
+    alpha: Annotated[Number, Field(ge=0, le=1)] = 0.5
     default_slo_s: Seconds = 300.0
-    lease_s: Annotated[float, Field(ge=0.5, le=3600)] = 30.0
+    lease_s: Annotated[Number, Field(ge=0.5, le=3600)] = 30.0
     lease_losses: Annotated[int, Field(ge=1, le=100)] = 3
     keep_done_s: Seconds = 3600.0
     keep_failed_s: Seconds = 86400.0
     databases: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
-    log_level: str = "INFO"
+    log_level: Annotated[str, _as_used(logs.levels)] = "INFO"
 
     @field_validator("databases", mode="before")
     @classmethod
     def _databases_are_a_mapping(cls, value: Any) -> Any:
         if isinstance(value, str):
             try:
-                return json.loads(value)
+                value = json.loads(value)
             except ValueError:
-                raise ValueError('must be a JSON object such as {"bank": "sqlite:///bank.sqlite"}') from None
+                value = None
+        if not isinstance(value, dict):
+            raise ValueError('must be a JSON object such as {"bank": "sqlite:///bank.sqlite"}')
         return value
 
     @property
@@ -50,11 +95,17 @@ class Settings(BaseSettings):
 
 
 def load(**overrides: Any) -> Settings:
-    """Settings with these flags on top (None: not given). Raises InvalidDocument naming the setting."""
+    """Settings with these flags on top (None: not given). Raises InvalidDocument naming the flag and the variable."""
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidDocument(name, first["msg"].removeprefix("Value error, ")) from None
+        raise _told(error.errors()[0]) from None
+
+
+def _told(fault: ErrorDetails) -> InvalidDocument:
+    name, *place = map(str, fault["loc"])
+    variable = ".".join([f"HEXGEN_{name.upper()}", *place])
+    field = f"{FLAGS[name]} / {variable}" if name in FLAGS else variable
+    said = _SAID.get(fault["type"], "").format(input=fault["input"], **fault.get("ctx", {}))
+    return InvalidDocument(field, said or fault["msg"])

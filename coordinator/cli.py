@@ -9,7 +9,7 @@ import click
 
 from common import logs, settings
 from common.errors import InvalidDocument
-from common.options import json_option, store_options
+from common.options import Finite, json_option, process_options, store_options
 from common.policy.registry import names
 from common.store.cell import Cell
 from coordinator import service
@@ -21,13 +21,10 @@ from coordinator.language.library import load_file, load_library
 @click.command("coordinator")
 @store_options
 @click.option("--policy", type=click.Choice(names()), help="scheduling policy [default hexgen]")
-@click.option(
-    "--alpha", type=click.FloatRange(0, 1), help="hexgen's balance of execution and queueing time [default 0.5]"
-)
+@click.option("--alpha", type=Finite(0, 1), help="hexgen's balance of execution and queueing time [default 0.5]")
 @click.option("--workflows", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="register every definition in this folder at start")  # fmt: skip
-@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
-@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+@process_options
 @click.pass_context
 def coordinator(context: click.Context, /, folder: Path | None, **flags: Any) -> None:
     """Run a coordinator: it accepts submissions and dispatches requests. Several may run at once."""

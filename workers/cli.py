@@ -9,7 +9,7 @@ import click
 
 from common import logs, settings
 from common.errors import HexgenError, InvalidDocument
-from common.options import json_option, store_options
+from common.options import INSTANCE, MODEL, WORD, Finite, json_option, process_options, store_options
 from common.profiles import PROFILES
 from workers import service
 from workers.engines.protocol import Engine, EngineError
@@ -21,22 +21,22 @@ ENGINES = ("simulated", "vllm", "noop")
 @click.command("worker")
 @store_options
 @click.option(
-    "--instance", required=True, help="this instance's id, unique in the cell; it keeps its queue over restarts"
+    "--instance",
+    type=INSTANCE,
+    required=True,
+    help="this instance's id, unique in the cell; it keeps its queue over restarts",
 )
 @click.option("--engine", type=click.Choice(ENGINES), default="simulated", show_default=True)
 @click.option("--profile", default="a100", show_default=True, help=f"simulated: {', '.join(sorted(PROFILES))}")
-@click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+@click.option("--time-scale", type=Finite(0, min_open=True), default=1.0, show_default=True,
               help="simulated: how many times faster than the real engine")  # fmt: skip
 @click.option(
     "--responder", default="echo", show_default=True, help="simulated: who writes the answers, name or name:options"
 )
-@click.option("--model", "models", multiple=True, help="a name this instance answers to (repeatable)")
-@click.option("--label", "labels", multiple=True, help="a label that stages may require (repeatable)")
-@click.option(
-    "--grace-s", type=click.FloatRange(0), default=30.0, show_default=True, help="time to finish when told to stop"
-)
-@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
-@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+@click.option("--model", "models", type=MODEL, multiple=True, help="a name this instance answers to (repeatable)")
+@click.option("--label", "labels", type=WORD, multiple=True, help="a label that stages may require (repeatable)")
+@click.option("--grace-s", type=Finite(0), default=30.0, show_default=True, help="time to finish when told to stop")
+@process_options
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED)
 def worker(
     instance: str, engine: str, profile: str, time_scale: float, responder: str, models: tuple[str, ...],
@@ -84,8 +84,7 @@ def _engine(
 @store_options
 @click.option("--database", "databases", multiple=True, metavar="NAME=URL",
               help="a database that tools may use, by name (SQLAlchemy URL) [env HEXGEN_DATABASES, JSON]")  # fmt: skip
-@click.option("--lease-s", type=float, help="seconds a claim lives without renewal [default 30]")
-@click.option("--log-level", default=None, help="DEBUG, INFO, WARNING or ERROR")
+@process_options
 def tools(databases: tuple[str, ...], **flags: Any) -> None:
     """Run tool stages (RQ worker)."""
     values = settings.load(**flags)

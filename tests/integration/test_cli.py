@@ -51,7 +51,7 @@ def test_definitions_are_checked_registered_listed_and_shown(environment: dict[s
         (["worker", "--instance", "a", "--responder", "nobody"], "no responder is named 'nobody'"),
         (["worker", "--instance", "a", "--", "--model", "x"], "the simulated engine takes no arguments after --"),
         (["tools", "--database", "bank"], "--database: 'bank' is not NAME=URL"),
-        (["status", "--redis", "http://x"], "redis URL"),
+        (["status", "--redis", "http://x"], "--redis / HEXGEN_REDIS_URL: must begin with"),
         (["status", "--namespace", "a b"], "namespace"),
     ],
 )

@@ -19,18 +19,31 @@ def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "said"),
     [
-        ("HEXGEN_DATABASES", "bank=sqlite"),
-        ("HEXGEN_LEASE_S", "0"),
-        ("HEXGEN_LEASE_S", "soon"),
-        ("HEXGEN_ALPHA", "1.5"),
-        ("HEXGEN_DEFAULT_SLO_S", "nan"),
-        ("HEXGEN_KEEP_DONE_S", "-1"),
+        ("HEXGEN_LEASE_S", "0.1", "--lease-s / HEXGEN_LEASE_S: 0.1 must be at least 0.5"),
+        ("HEXGEN_LEASE_S", "nan", "--lease-s / HEXGEN_LEASE_S: nan must be a finite number"),
+        ("HEXGEN_LEASE_S", "soon", "--lease-s / HEXGEN_LEASE_S: 'soon' must be a number"),
+        ("HEXGEN_ALPHA", "1.5", "--alpha / HEXGEN_ALPHA: 1.5 must be at most 1"),
+        ("HEXGEN_ALPHA", "nan", "--alpha / HEXGEN_ALPHA: nan must be a finite number"),
+        ("HEXGEN_POLICY", "fifo", "--policy / HEXGEN_POLICY: 'fifo' is not one of hexgen, vllm"),
+        ("HEXGEN_NAMESPACE", "a b", "--namespace / HEXGEN_NAMESPACE: 'a b' must be letters, digits, - and _"),
+        ("HEXGEN_LOG_LEVEL", "banana", "--log-level / HEXGEN_LOG_LEVEL: 'banana' must be one of DEBUG, INFO, WARNING, "
+         "ERROR; DEBUG,redis=DEBUG also shows a library's"),
+        ("HEXGEN_REDIS_URL", "redis://host/abc", "--redis / HEXGEN_REDIS_URL: what follows the host must be a "
+         "database's number: redis://HOST:PORT/0"),
+        ("HEXGEN_DEFAULT_SLO_S", "nan", "HEXGEN_DEFAULT_SLO_S: nan must be a finite number"),
+        ("HEXGEN_KEEP_DONE_S", "-1", "HEXGEN_KEEP_DONE_S: -1 must be above 0"),
+        ("HEXGEN_LEASE_LOSSES", "1.5", "HEXGEN_LEASE_LOSSES: '1.5' must be a whole number"),
+        ("HEXGEN_DATABASES", "bank=sqlite", 'HEXGEN_DATABASES: must be a JSON object such as '
+         '{"bank": "sqlite:///bank.sqlite"}'),
+        ("HEXGEN_DATABASES", '{"bank": 5}', "HEXGEN_DATABASES.bank: must be text"),
     ],
-)
-def test_a_bad_value_names_its_setting(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+)  # fmt: skip
+def test_a_bad_value_is_told_with_its_flag_and_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(InvalidDocument) as caught:
         load()
-    assert caught.value.field == name.removeprefix("HEXGEN_").lower()
+    assert str(caught.value) == said
