@@ -35,7 +35,13 @@ ENGINES = ("simulated", "vllm", "noop")
 )
 @click.option("--model", "models", type=MODEL, multiple=True, help="a name this instance answers to (repeatable)")
 @click.option("--label", "labels", type=WORD, multiple=True, help="a label that stages may require (repeatable)")
-@click.option("--grace-s", type=Finite(0), default=30.0, show_default=True, help="time to finish when told to stop")
+@click.option(
+    "--grace-s",
+    type=Finite(0),
+    default=30.0,
+    show_default=True,
+    help="time to finish when told to stop; told again, it ends",
+)
 @process_options
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED)
 def worker(

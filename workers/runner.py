@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from common import clock
 from common.backoff import patiently
@@ -43,6 +43,7 @@ class Runner:
         self._waiter: asyncio.Task[bool] | None = None
         self._suspect = asyncio.Event()
         self._draining = False
+        self._hurried = asyncio.Event()
         self._patience_ends = math.inf
         self._superseded = False
         self._leases: LeaseKeeper | None = None
@@ -203,8 +204,13 @@ class Runner:
     def stop_claiming(self, grace_s: float) -> None:
         """Let claim_loop end, at once. From now on a store that is away has grace_s to come back."""
         self._draining = True
-        self._patience_ends = clock.monotonic_s() + grace_s
+        self._patience_ends = min(self._patience_ends, clock.monotonic_s() + grace_s)
         self._room_changed.set()
+
+    def hurry(self) -> None:
+        """Cut the grace short: what runs is given back now, or left to its lease if the store is away."""
+        self._patience_ends = clock.monotonic_s()
+        self._hurried.set()
 
     async def close(self) -> None:
         """Stop waiting for the queue and for the engine."""
@@ -217,13 +223,19 @@ class Runner:
         """
         assert self._leases is not None
         await self._evacuate()
-        if self._running:
-            await asyncio.wait(list(self._running.values()), timeout=grace_s)
+        await self._let_finish(grace_s)
         held = list(self._leases.held().items())
         await end(*self._running.values())
         await self._hand_in()
         await self._patiently(lambda: self._cell.queues.release(held), "release")
         await self._evacuate()  # whatever a coordinator pushed before it saw the new status
+
+    async def _let_finish(self, grace_s: float) -> None:
+        finished = asyncio.gather(*self._running.values(), return_exceptions=True)
+        hurried = asyncio.create_task(_changed(self._hurried))
+        either: set[asyncio.Future[Any]] = {finished, hurried}
+        await asyncio.wait(either, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        await end(hurried)
 
     async def _evacuate(self) -> None:
         seat = self._seat

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.backoff import patiently
@@ -30,12 +31,14 @@ class InstanceOptions:
 
 
 async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. Raises EngineError, Superseded, StoreRefused."""
+    """Serve until SIGTERM or SIGINT, then drain; a second one cuts the grace short.
+
+    Raises EngineError, Superseded, StoreRefused.
+    """
     try:
         info = await engine.start()
         stop = asyncio.Event()  # from here on; while the engine loads nothing is held, and a signal may simply kill
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        _on_signal(stop.set)
         cell = Cell.open(settings.redis_url, settings.namespace)
         try:
             epoch = await patiently(
@@ -78,6 +81,7 @@ async def _serve(
         held = engine.load()
         return {"running": held.running, "unprefilled_tokens": held.unprefilled_tokens, "kv_tokens": held.kv_tokens}
 
+    _on_signal(lambda: runner.hurry() if stop.is_set() else stop.set())
     leases = LeaseKeeper(
         settings.redis_url,
         seat,
@@ -99,3 +103,8 @@ async def _serve(
     finally:
         await leases.ended()
     await engine.health()  # where it was the engine that ended, say so
+
+
+def _on_signal(action: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, action)

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ class Deployment:
     def __init__(self, server: EmbeddedServer, namespace: str, folder: Path, **environment: str) -> None:
         self.folder = folder
         settings = {"HEXGEN_REDIS_URL": server.url, "HEXGEN_NAMESPACE": namespace, "HEXGEN_LEASE_S": LEASE_S}
-        self.processes = Processes(folder / "logs", settings | environment)
+        self.environment = settings | environment
+        self.processes = Processes(folder / "logs", self.environment)
         self.client = Client(server.url, namespace)
         self.pids: dict[str, int] = {}
 
@@ -56,6 +59,12 @@ class Deployment:
     def log(self, name: str) -> str:
         """What a process has written so far."""
         return (self.folder / "logs" / f"{name}.log").read_text()
+
+    def instances(self) -> dict[str, dict[str, Any]]:
+        """The instances and tool workers as the command shows them, by id."""
+        command = [sys.executable, "-m", "hexgen_flow", "instances", "--json"]
+        shown = subprocess.run(command, env=os.environ | self.environment, capture_output=True, check=True).stdout
+        return {one["instance"]: one for one in json.loads(shown)}
 
     def events(self, workflow: str, timeout_s: float = 60) -> list[Event]:
         return list(self.client.events(workflow, timeout_s=timeout_s))

@@ -79,6 +79,25 @@ def test_a_draining_worker_hands_its_queue_over(server: EmbeddedServer, namespac
             check_once(cell.events(workflow), 2)
 
 
+def test_a_second_signal_ends_the_grace_of_a_draining_worker(
+    server: EmbeddedServer, namespace: str, tmp_path: Path
+) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(1))
+        cell.worker("leaving", *SIMULATED[:3], "0.01", *SIMULATED[4:], "a100", "--grace-s", "3600")
+        workflow = cell.client.submit("chain1", {"text": "a question that takes minutes"})
+        cell.until(workflow, "stage_started")
+        while not (cell.instances()["leaving"]["load"] or {}).get("running"):
+            time.sleep(0.05)
+        os.kill(cell.pids["leaving"], signal.SIGTERM)
+        while cell.instances()["leaving"]["status"] != "draining":
+            time.sleep(0.05)
+        cell.worker("staying", *SIMULATED, "a100")
+        assert cell.processes.stop_one("leaving") == 0  # the second
+        assert "leaving" not in cell.instances()
+        check_once(cell.events(workflow), 1)
+
+
 def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path) -> None:
     first = EmbeddedServer.start(tmp_path / "redis", extra_args=("--appendfsync", "always"))
     try:

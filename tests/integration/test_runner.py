@@ -112,7 +112,10 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIterator[Bench]:
+async def bench(
+    server: EmbeddedServer, cell: Cell, namespace: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Bench]:
+    """A parameter is the grace, in s."""
     engine = GatedEngine()
     head = Head("t", "w", "d", {}, Slo(0, 1))
     await cell.inbox.accept("w1", "0-1", "x", head, wire.pack({}), 60_000)
@@ -129,7 +132,7 @@ async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIter
     made = Bench(cell, engine, runner, seat)
     made.version = (await cell.inbox.begin([("w1", -1)], 1))[0].version
     made.leases = leases
-    made.serving = asyncio.create_task(run_until(runner, made.stop, 0.0))
+    made.serving = asyncio.create_task(run_until(runner, made.stop, getattr(request, "param", 0.0)))
     async with asyncio.timeout(30):
         yield made
         made.stop.set()
@@ -206,6 +209,19 @@ async def test_draining_gives_back_what_does_not_end_in_time(bench: Bench) -> No
     assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
     assert (await bench.cell.instances.all())[0].status == "draining"
     assert sorted(bench.engine.aborted) == ["r0", "r1"]
+
+
+@pytest.mark.parametrize("bench", [3600.0], indirect=True)
+async def test_a_drain_that_is_told_to_hurry_gives_back_at_once(bench: Bench) -> None:
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    bench.stop.set()
+    assert await bench.mail(1) == [Evacuated("r2", "s2")]
+    assert bench.engine.running == 2  # the grace is for these
+    bench.runner.hurry()
+    await bench.serving
+    assert sorted(bench.engine.aborted) == ["r0", "r1"]
+    assert [type(event) for event in await bench.mail(3)] == [Evacuated] * 3
 
 
 async def test_tokens_are_streamed_when_asked_for(bench: Bench) -> None:
