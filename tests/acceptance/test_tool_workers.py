@@ -15,26 +15,30 @@ from hexgen_flow.client import WorkflowFailed
 NONE = "no tool worker is running"
 
 
-def asks(tool: str) -> dict[str, Any]:
-    return {"name": "asks", "stages": {"run": {"tool": tool, "args": {"text": "hello"}}}, "output": "run.output"}
+def asks(tool: str, **stage: Any) -> dict[str, Any]:
+    stages = {"run": {"tool": tool, "args": {"text": "hello"}, **stage}}
+    return {"name": "asks", "stages": stages, "output": "run.output"}
 
 
 CODE = """
-import pathlib, time
+import pathlib, re, time
 def say(args, context): return args["text"]
 def slow(args, context):
     pathlib.Path("begun").touch()
     while not pathlib.Path("go").exists():
         time.sleep(0.01)
     return args["text"]
+def greedy(args, context):
+    pathlib.Path("begun").touch()
+    return re.match("(a+)+$", "a" * 99 + "b")
 """
-"""Tools of a user's own; the slow one says when it begins, and goes on until it is let go."""
+"""Tools of a user's own. The slow one goes on until it is let go; the greedy one lets no other thread run."""
 
 
 @pytest.fixture
 def cell(server: EmbeddedServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    home = plugins.tools(tmp_path / "own", CODE, "say", "slow")
+    home = plugins.tools(tmp_path / "own", CODE, "say", "slow", "greedy")
     with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home)) as deployment:
         deployment.define()
         yield deployment
@@ -44,9 +48,9 @@ def reasons(cell: Deployment, workflow: str) -> list[str]:
     return [event.data["reason"] for event in cell.events(workflow) if event.type == "waiting"]
 
 
-def begun(cell: Deployment) -> str:
-    """A workflow whose slow tool runs."""
-    workflow = cell.client.submit(asks("test.slow"))
+def begun(cell: Deployment, tool: str = "test.slow", **stage: Any) -> str:
+    """A workflow whose tool runs."""
+    workflow = cell.client.submit(asks(tool, **stage), slo_s=3600)
     while not Path("begun").exists():
         cell.processes.check()
     return workflow
@@ -112,3 +116,11 @@ def test_a_tool_worker_without_the_tool_gives_the_request_back(cell: Deployment)
     assert cell.client.wait(running, timeout_s=30)["output"] == "hello"
     assert cell.processes.stop_one("lacks") == 0
     assert cell.client.wait(queued, timeout_s=30)["output"] == "hello"
+
+
+def test_a_tool_that_lets_nothing_else_run_is_ended_all_the_same(cell: Deployment) -> None:
+    cell.tools()
+    greedy = begun(cell, "test.greedy", timeout_s=0.5)
+    assert cell.client.wait(cell.client.submit(asks("test.say")), timeout_s=60)["output"] == "hello"
+    cell.client.cancel(greedy)
+    cell.processes.check()

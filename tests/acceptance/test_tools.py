@@ -94,7 +94,7 @@ LEFT = """
 import signal
 def left(args, context): return signal.getitimer(signal.ITIMER_REAL)[0]
 """
-"""Says in how many seconds the alarm goes off that RQ has set for the process the tool runs in."""
+"""Says in how many seconds the alarm goes off that ends the process the tool runs in, be it RQ's or our own."""
 
 ODD = """
 import threading

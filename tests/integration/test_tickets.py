@@ -13,6 +13,7 @@ from common.model import Claim
 from common.store.cell import Cell
 from common.store.queues import Room, Seat
 from coordinator.desk import Desk
+from coordinator.language.grammar import LONGEST_ATTEMPT_S
 from coordinator.loops.relay import Relay
 
 ONE = Room(requests=1, prefill_tokens=1, kv_tokens=100)
@@ -48,6 +49,7 @@ async def test_each_request_has_one_ticket(cell: Cell, desk: Desk, queue: Queue)
     for _ in range(3):
         await Relay(desk).relay()
     assert queue.count == 150
+    assert all(job.timeout > LONGEST_ATTEMPT_S for job in queue.jobs)
     claimed = [(await claim(cell, taken(queue)))[0].request for _ in range(150)]
     assert claimed == [f"r{number}" for number in range(150)]
     await Relay(desk).relay()

@@ -32,6 +32,8 @@ from workers.lease import LeaseKeeper
 from workers.tools.registry import ToolContext, ToolError, load, names, preload
 
 MAX_OUTPUT_BYTES = 8 << 20
+LATE_S = 5.0
+"""So much later than its time limit a tool's process is ended that did not get to hand in that it was reached."""
 LONGEST_BEAT_S = 5
 RQ_LISTENS_LESS_S = 15
 """By so much less than its `worker_ttl` RQ waits for a job before it beats and waits again."""
@@ -186,6 +188,7 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
     started = clock.monotonic_s()
     outcome: Outcome | BaseException
     hung = False
+    _end_process_in(claim.timeout_s + LATE_S)
     try:
         output = await asyncio.wait_for(_in_thread(settings, claim), claim.timeout_s)
         run_ms = round(1000 * (clock.monotonic_s() - started))
@@ -195,9 +198,16 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
         outcome = ToolFailed(f"the tool ran longer than timeout_s = {claim.timeout_s:g}", retryable=True)
     except ToolFailed as error:
         outcome = error
+    _end_process_in(0)
     await patiently(lambda: cell.queues.finish([(claim.request, claim.token, outcome)]), "hand in")
     leases.stop()
     return hung
+
+
+def _end_process_in(seconds: float) -> None:
+    """The kernel ends this process then: a tool may let no other thread run. 0 takes it back, and RQ's alarm too."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 async def _in_thread(settings: Settings, claim: Claim) -> Any:
