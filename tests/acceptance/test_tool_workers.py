@@ -31,6 +31,9 @@ def slow(args, context):
 def greedy(args, context):
     pathlib.Path("begun").touch()
     return re.match("(a+)+$", "a" * 99 + "b")
+def deadly(args, context):
+    import os
+    os._exit(3) if args["text"] == "leave" else os.kill(os.getpid(), 11)
 """
 """Tools of a user's own. The slow one goes on until it is let go; the greedy one lets no other thread run."""
 
@@ -38,7 +41,7 @@ def greedy(args, context):
 @pytest.fixture
 def cell(server: EmbeddedServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    home = plugins.tools(tmp_path / "own", CODE, "say", "slow", "greedy")
+    home = plugins.tools(tmp_path / "own", CODE, "say", "slow", "greedy", "deadly")
     with Deployment(server, namespace, tmp_path, PYTHONPATH=str(home)) as deployment:
         deployment.define()
         yield deployment
@@ -119,8 +122,18 @@ def test_a_tool_worker_without_the_tool_gives_the_request_back(cell: Deployment)
 
 
 def test_a_tool_that_lets_nothing_else_run_is_ended_all_the_same(cell: Deployment) -> None:
-    cell.tools()
-    greedy = begun(cell, "test.greedy", timeout_s=0.5)
+    cell.tools("tools", "--lease-s", "60")  # no other thread means no renewal
+    greedy = begun(cell, "test.greedy", timeout_s=0.5, retries=0)
     assert cell.client.wait(cell.client.submit(asks("test.say")), timeout_s=60)["output"] == "hello"
-    cell.client.cancel(greedy)
+    with pytest.raises(WorkflowFailed, match=r"ran longer than timeout_s = 0\.5 and let nothing else run"):
+        cell.client.wait(greedy, timeout_s=60)
+    cell.processes.check()
+
+
+@pytest.mark.parametrize(("text", "how"), [("leave", "code 3"), ("crash", "signal 11")])
+def test_a_tool_that_ends_its_process_costs_an_attempt_and_no_lease(cell: Deployment, text: str, how: str) -> None:
+    cell.tools("tools", "--lease-s", "3600")
+    deadly = cell.client.submit(asks("test.deadly", args={"text": text}, retries=1))
+    with pytest.raises(WorkflowFailed, match=rf"the tool ended its process \({how}\) \(attempt 2 of 2\)"):
+        cell.client.wait(deadly, timeout_s=60)
     cell.processes.check()
