@@ -147,10 +147,10 @@ def decoded(data: bytes, encoding: str) -> Any:
 
 
 def followed(connection: Any, workflow: str, encoding: str, until: tuple[str, ...] = ENDS) -> list[Event]:
-    """The events as they are in the stream, each in the encoding asked for, up to one of the types `until`."""
+    """The events as they are in the stream, each in the encoding asked for, until one of these types is there."""
     found: list[Event] = []
     give_up_at = monotonic_s() + 20
-    while not found or found[-1].type not in until:
+    while not any(event.type in until for event in found):
         assert monotonic_s() < give_up_at
         after = found[-1].id if found else "0"
         for _, entries in connection.xread({f"{PREFIX}workflow:{workflow}:events": after}, block=1000) or []:
