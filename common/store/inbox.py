@@ -144,6 +144,7 @@ class Inbox:
                 fields = {"type": "rejected", encoding: wire.dump(reason, encoding)}
                 pipeline.xadd(events, fields, maxlen=KEEP_EVENTS)
                 pipeline.pexpire(events, keep_ms)
+                pipeline.hincrby(self._keys.ended, "rejected", 1)
                 pipeline.xack(self._keys.submissions, GROUP, entry)
                 pipeline.xdel(self._keys.submissions, entry)
                 await pipeline.execute()

@@ -1,13 +1,34 @@
 """What people and clients read: workflows, results, events, definitions; and what coordinators have learned."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from common import wire
+from common.errors import InvalidDocument
 from common.model import Head, Json, Node
-from common.store.client import BLOCK_S, Client, translated
+from common.store.client import Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
+
+ENDINGS = ("completed", "failed", "cancelled", "rejected")
+"""How a workflow, or its submission, can end; counted always."""
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a dispatched request is. Times in ms of Redis time; `claimed_at` is None while it waits.
+
+    `place` counts from 1 among the `queued` of its instance; None when it is not in the queue.
+    """
+
+    instance: str
+    claimant: str
+    enqueued_at: int
+    claimed_at: int | None
+    place: int | None
+    queued: int
 
 
 class Records:
@@ -42,18 +63,35 @@ class Records:
             return None
         return wire.load(data, "json" if data[:1] == b"{" else "msgpack")
 
-    async def events(self, workflow: str, after: str = "0") -> AsyncIterator[tuple[str, str, Json]]:
-        """Events as (id, type, data), from the first kept on, waiting for more without end."""
-        stream = self._keys.events(workflow)
+    async def status(self, workflow: str) -> str | None:
+        """The status of a workflow that is kept, else None."""
+        with translated():
+            found = await self._client.hget(self._keys.workflow(workflow), "status")
+        return None if found is None else found.decode()
+
+    async def is_unread(self, workflow: str) -> bool:
+        """Whether a submission of that id still waits for its answer. Looks through all that wait."""
+        after = "-"
         while True:
             with translated():
-                reply = await self._blocking.xread({stream: after}, block=int(BLOCK_S * 1000), count=100)
-            for _, entries in reply or []:
-                for entry, fields in entries:
-                    after = entry.decode()
-                    yield after, fields[b"type"].decode(), _event_data(fields)
-            if not reply:
-                yield after, "", None
+                entries = await self._client.xrange(self._keys.submissions, after, count=PAGE)
+            if any(entry.decode() == workflow or _own_id(fields) == workflow for entry, fields in entries):
+                return True
+            if len(entries) < PAGE:
+                return False
+            after = f"({entries[-1][0].decode()}"
+
+    async def first(self, workflow: str) -> tuple[str, Json] | None:
+        """The first event kept of that id, as (type, data): what a submission was answered is the first there is."""
+        with translated():
+            found = await self._client.xrange(self._keys.events(workflow), count=1)
+        return (found[0][1][b"type"].decode(), _event_data(found[0][1])) if found else None
+
+    async def last_event(self, workflow: str) -> str:
+        """The id of the newest event, to follow the stream from there on; "0" while there is none."""
+        with translated():
+            found = await self._client.xrevrange(self._keys.events(workflow), count=1)
+        return found[0][0].decode() if found else "0"
 
     async def look(self, after: Mapping[str, str], block_s: float) -> list[tuple[str, str, str, Json]]:
         """New events of several workflows, as (workflow, id, type, data); `after` has the last id seen of each."""
@@ -75,7 +113,10 @@ class Records:
             return [name.decode() for name in await self._client.zrange(self._keys.live, 0, most - 1)]
 
     async def counts(self) -> dict[str, int]:
-        """How many workflows run, have ended in each way, wait to be read, and how many dead letters are kept."""
+        """How many workflows run, have ended in each way, wait to be read, and how many dead letters are kept.
+
+        `rejected` are submissions, also cancellations.
+        """
         keys = self._keys
         with translated():
             pipeline = self._client.pipeline(transaction=False)
@@ -87,7 +128,30 @@ class Records:
             pipeline.hgetall(keys.ended)
             live, submissions, dead, delayed, leases, ended = await pipeline.execute()
         counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed, "claimed": leases}
-        return counts | {status.decode(): int(count) for status, count in ended.items()}
+        return counts | dict.fromkeys(ENDINGS, 0) | {status.decode(): int(count) for status, count in ended.items()}
+
+    async def now_ms(self) -> int:
+        """Redis time, which is what all times here are."""
+        with translated():
+            seconds, micros = await self._client.time()
+        return int(seconds * 1000 + micros // 1000)
+
+    async def whereabouts(self, requests: Sequence[str]) -> dict[str, Whereabouts]:
+        """Where these requests are, those that are with an instance."""
+        names = ("instance", "claimant", "enqueued_at", "claimed_at")
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for request in requests:
+                pipeline.hmget(self._keys.request(request), *names)
+            records = await pipeline.execute() if requests else []
+            known = [(request, fields) for request, fields in zip(requests, records, strict=True) if fields[0]]
+            for request, (instance, *_) in known:
+                queue = self._keys.queue(instance.decode())
+                pipeline.zscore(self._keys.leases, request)
+                pipeline.zrank(queue, request)
+                pipeline.zcard(queue)
+            found = iter(await pipeline.execute() if known else [])
+        return {request: _whereabouts(fields, next(found), next(found), next(found)) for request, fields in known}
 
     async def register(self, name: str, digest: str, document: Json, keep_ms: int) -> None:
         """Make a definition the current version of a name. The one before is kept for keep_ms, unless it has a name."""
@@ -139,6 +203,22 @@ class Records:
         with translated():
             info = await self._client.info()
         return {name: info.get(name) for name in ("redis_version", "maxmemory_policy", "aof_enabled", "run_id")}
+
+
+def _own_id(fields: Mapping[bytes, bytes]) -> Json:
+    """The id a submission asks for, if it can be read and does."""
+    try:
+        document = _event_data(fields)
+    except InvalidDocument:
+        return None
+    return document.get("id") if isinstance(document, dict) else None
+
+
+def _whereabouts(fields: Sequence[bytes | None], lease: float | None, rank: int | None, queued: int) -> Whereabouts:
+    instance, claimant = ((name or b"").decode() for name in fields[:2])
+    enqueued_at, claimed_at = (int(time or 0) for time in fields[2:])
+    place = None if rank is None else rank + 1
+    return Whereabouts(instance, claimant, enqueued_at, None if lease is None else claimed_at, place, queued)
 
 
 def _event_data(fields: Mapping[bytes, bytes]) -> Json:

@@ -17,27 +17,31 @@ from coordinator.language.values import DEEPEST_DOCUMENT, MIB, JsonFault, compac
 DOCUMENT_BYTES = MIB
 PLACE = "document"
 _MOST_EVENTS = 100_000
+_WANTED = "a mapping with name, stages and what the language allows beside"
 
 
-def parse_document(text: str) -> dict[str, Json]:
-    """The mapping that `text` (YAML or JSON, at most 1 MiB and 32 levels) holds. Raises DefinitionError."""
+def parse_document(text: str, wanted: str = _WANTED) -> dict[str, Json]:
+    """The mapping that `text` (YAML or JSON, at most 1 MiB and 32 levels) holds. Raises DefinitionError.
+
+    `wanted` says which mapping, to whom gives something else.
+    """
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise DefinitionError(PLACE, "holds half of a surrogate pair, which UTF-8 cannot carry") from None
     if size > DOCUMENT_BYTES:
         raise DefinitionError(PLACE, f"is {size} bytes long; at most {DOCUMENT_BYTES} are allowed")
-    return plain_document(_parse(text))
+    return plain_document(_parse(text), wanted)
 
 
-def plain_document(document: object) -> dict[str, Json]:
+def plain_document(document: object, wanted: str = _WANTED) -> dict[str, Json]:
     """A plain copy of a document that came as an object. Raises DefinitionError."""
     try:
         plain = to_json(document, size=DOCUMENT_BYTES, depth=DEEPEST_DOCUMENT)
     except JsonFault as fault:
         raise DefinitionError(dotted("", *fault.keys) or PLACE, fault.message) from None
     if not isinstance(plain, dict):
-        raise DefinitionError(PLACE, "must be a mapping with name, stages and what the language allows beside")
+        raise DefinitionError(PLACE, f"must be {wanted}")
     if len(compact(plain).encode()) > DOCUMENT_BYTES:
         raise DefinitionError(PLACE, f"is longer than {DOCUMENT_BYTES} bytes of JSON")
     return plain

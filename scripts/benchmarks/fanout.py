@@ -27,6 +27,7 @@ from coordinator.language.compiler import compile_definition
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from hexgen_flow.client import ENDS
+from hexgen_flow.commands.following import follow
 from workers.engines.noop import NoopEngine
 from workers.engines.protocol import Chunk, Engine, EngineCall
 from workers.lease import LeaseKeeper
@@ -142,7 +143,7 @@ async def _work(url: str, stop: asyncio.Event, engine: Engine) -> None:
 
 async def _run(cell: Cell, copies: int) -> dict[str, Any]:
     workflow = await cell.records.submit({"workflow": "fanout", "inputs": {"items": list(range(copies))}})
-    async for _, kind, data in cell.records.events(workflow):
+    async for _, kind, data in follow(cell, workflow):
         if kind in ENDS:
             return {"status": kind, **data}
     raise AssertionError("events end with an end")

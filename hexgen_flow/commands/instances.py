@@ -1,0 +1,45 @@
+"""The command `instances`: who is there, what each serves, holds and has queued."""
+
+import json
+from typing import Any
+
+import click
+
+from common.model import Json
+from common.options import json_option, store_options
+from common.store.cell import Cell
+from hexgen_flow.commands.shared import on_cell
+
+
+@click.command()
+@store_options
+@json_option
+def instances(as_json: bool, **flags: Any) -> None:
+    """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue."""
+    found = on_cell(flags, _instances)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print_table(found)
+
+
+async def _instances(cell: Cell) -> list[dict[str, Json]]:
+    return [*await cell.instances.describe(), *await cell.offers.describe()]
+
+
+def _print_table(found: list[dict[str, Json]]) -> None:
+    """Within 80 columns: no lines drawn, each name on a line of its own, labels below the models after a +."""
+    from rich.console import Console  # takes its time, which other commands need not
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("instance", "status", "profile", "serves"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("queued", "backlog", "running"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in found:
+        serves = "\n".join([*one["models"], *(f"+{label}" for label in one["labels"])])
+        running = str(one["load"]["running"]) if one["load"] else "-"
+        held = (str(one["queued"]), f"{one['backlog_s']:.1f} s", running)
+        table.add_row(one["instance"], one["status"], one["profile"], serves, *held)
+    Console().print(table)
