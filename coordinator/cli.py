@@ -8,14 +8,17 @@ from typing import Any
 import click
 
 from common import logs, settings
-from common.errors import InvalidDocument
+from common.errors import HexgenError
 from common.options import Finite, json_option, process_options, store_options
 from common.policy.registry import names
 from common.store.cell import Cell
 from coordinator import service
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition, GroupBody, LlmBody, StageSpec
+from coordinator.language.errors import clipped
 from coordinator.language.library import load_file, load_library
+
+EXPRESSION_CHARACTERS = 60
 
 
 @click.command("coordinator")
@@ -46,7 +49,9 @@ def check(file: Path, as_json: bool) -> None:
     """Compile FILE and name its first fault, or say what it holds."""
     definition = load_file(file)
     shown = {"name": definition.name, "digest": definition.digest, "stages": sorted(definition.stages)}
-    click.echo(json.dumps(shown) if as_json else f"{definition.name}: {len(definition.stages)} stages, no fault")
+    count = len(definition.stages)
+    told = f"{definition.name}: {count} {'stage' if count == 1 else 'stages'}, no fault"
+    click.echo(json.dumps(shown) if as_json else told)
 
 
 @workflow.command()
@@ -78,13 +83,19 @@ def list_(as_json: bool, **flags: Any) -> None:
 @json_option
 @click.argument("name")
 def show(name: str, as_json: bool, **flags: Any) -> None:
-    """Show the current version of NAME."""
+    """Show the current version of NAME: its inputs and stages, one a line; with --json all of it."""
     document = asyncio.run(_document(settings.load(**flags), name))
     if as_json:
         click.echo(json.dumps(document))
         return
     definition = compile_definition(document)
     click.echo(f"{definition.name}  {definition.digest[:12]}")
+    if definition.inputs:
+        click.echo("inputs:")
+    for given in definition.inputs:
+        default = json.dumps(given.default, ensure_ascii=False)
+        click.echo(f"  {given.name}: {given.type}, " + ("required" if given.required else f"default {_line(default)}"))
+    click.echo("stages:")
     for spec in definition.root.stages:
         _show_stage(spec, 1)
 
@@ -92,12 +103,18 @@ def show(name: str, as_json: bool, **flags: Any) -> None:
 def _show_stage(spec: StageSpec, depth: int) -> None:
     body = spec.body
     kind = "group" if isinstance(body, GroupBody) else "llm" if isinstance(body, LlmBody) else body.tool
-    marks = [f"after {', '.join(spec.needs)}" if spec.needs else "", f"when {spec.when.source}" if spec.when else ""]
-    marks += [f"for each of {spec.for_each.source}" if spec.for_each else ""]
-    marks += [f"while {spec.repeat.condition.source} (at most {spec.repeat.most})" if spec.repeat else ""]
-    click.echo("  " * depth + f"{spec.name}: {kind}" + "".join(f", {mark}" for mark in marks if mark))
+    marks = [f"after {', '.join(spec.needs)}"] if spec.needs else []
+    marks += [f"when {_line(spec.when.source)}"] if spec.when else []
+    marks += [f"for each of {_line(spec.for_each.source)}"] if spec.for_each else []
+    marks += [f"while {_line(spec.repeat.condition.source)} (at most {spec.repeat.most})"] if spec.repeat else []
+    click.echo(", ".join(["  " * depth + f"{spec.name}: {kind}", *marks]))
     for inner in body.stages if isinstance(body, GroupBody) else ():
         _show_stage(inner, depth + 1)
+
+
+def _line(source: str) -> str:
+    """As much of an expression or a value as fits on a line beside others."""
+    return clipped(" ".join(source.split()), EXPRESSION_CHARACTERS)
 
 
 async def _register(values: settings.Settings, definition: Definition) -> None:
@@ -124,5 +141,5 @@ async def _document(values: settings.Settings, name: str) -> dict[str, Any]:
     finally:
         await cell.close()
     if document is None:
-        raise InvalidDocument("workflow", f"no workflow is registered as {name!r}")
+        raise HexgenError(f"no workflow is registered as {name!r}")
     return dict(document)

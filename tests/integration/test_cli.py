@@ -33,18 +33,56 @@ def run(environment: dict[str, str], *words: str) -> Result:
 def test_definitions_are_checked_registered_listed_and_shown(environment: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "one.json"
     file.write_text(json.dumps(GOOD))
-    assert "no fault" in run(environment, "workflow", "check", str(file)).output
+    assert run(environment, "workflow", "check", str(file)).output == "one: 1 stage, no fault\n"
     digest = json.loads(run(environment, "workflow", "register", str(file), "--json").output)["digest"]
     assert json.loads(run(environment, "workflow", "list", "--json").output) == {"one": digest}
     assert run(environment, "workflow", "list").output == f"one  {digest[:12]}\n"
     assert json.loads(run(environment, "workflow", "show", "one", "--json").output) == GOOD
-    assert "s: llm" in run(environment, "workflow", "show", "one").output
+    assert run(environment, "workflow", "show", "one").output == f"one  {digest[:12]}\nstages:\n  s: llm\n"
+
+
+def test_a_definition_is_shown_with_its_inputs_and_one_line_for_each_stage(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    long = " or ".join(["inputs.question"] * 20)
+    file = tmp_path / "two"
+    file.write_text(
+        json.dumps(
+            {
+                "name": "two",
+                "inputs": {
+                    "question": {"type": "string"},
+                    "hints": {"type": "array", "default": ["x" * 500]},
+                    "evidence": {"type": "any", "default": None},
+                },
+                "stages": {
+                    "a": {"prompt": "a long prompt " * 100, "when": "inputs.question\n  or true"},
+                    "b": {"needs": ["a"], "for_each": long, "tool": "sql.execute", "args": {}},
+                    "c": {"repeat": {"while": "false", "max": 3}, "stages": {"d": {"prompt": "x"}}},
+                },
+            }
+        )
+    )
+    assert run(environment, "workflow", "check", str(file)).output == "two: 4 stages, no fault\n"
+    run(environment, "workflow", "register", str(file))
+    shown = run(environment, "workflow", "show", "two").output.splitlines()
+    assert shown[1:] == [
+        "inputs:",
+        "  question: string, required",
+        f'  hints: array, default ["{"x" * 55}...',
+        "  evidence: any, default null",
+        "stages:",
+        "  a: llm, when inputs.question or true",
+        f"  b: sql.execute, after a, for each of {long[:57]}...",
+        "  c: group, while false (at most 3)",
+        "    d: llm",
+    ]
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["workflow", "show", "none"], 2, "no workflow is registered as 'none'"),
+        (["workflow", "show", "none"], 1, "no workflow is registered as 'none'"),
         (["status", "none"], 1, "nothing is known of none"),
         (["result", "none"], 1, "nothing is known of none"),
         (["cancel", "none"], 1, "nothing is known of none"),
