@@ -26,8 +26,22 @@ class BadRecord(HexgenError):
     """An operation cannot work with what Redis holds of one thing: it fails again and again, while others are fine."""
 
 
-class Superseded(HexgenError):
+class SeatLost(HexgenError):
+    """What this process registered as an instance does not stand any more."""
+
+
+class Superseded(SeatLost):
     """A later incarnation of this instance has registered; this one must stop."""
+
+    def __init__(self, instance: str) -> None:
+        super().__init__(f"instance {instance} has been started again elsewhere; this worker stops")
+
+
+class Unregistered(SeatLost):
+    """There is no such instance: the cell has lost its data, or forgot it in a long silence. It may register again."""
+
+    def __init__(self, instance: str) -> None:
+        super().__init__(f"instance {instance} is not registered any more")
 
 
 class IllegalTransition(HexgenError):

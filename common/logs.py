@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Iterable
 
 OURS = "hexgen"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -25,3 +26,10 @@ def levels(text: str) -> dict[str, int]:
             raise ValueError(f"{part!r} must be one of {', '.join(LEVELS)}; DEBUG,redis=DEBUG also shows a library's")
         wanted[name or OURS] = known[level.upper()]
     return wanted
+
+
+def several(things: Iterable[object], most: int = 10) -> str:
+    """The first of them, and how many more there are."""
+    shown = [str(thing) for thing in things]
+    more = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")

@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from common import clock
 from common.events import Completed
@@ -13,6 +13,7 @@ from common.settings import Settings
 from common.store.cell import Cell
 from common.store.inbox import Look
 from coordinator.cluster import Cluster
+from coordinator.definitions import OwnDefinitions
 from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
@@ -26,9 +27,10 @@ REFRESH_S = 0.5
 class Desk:
     """One coordinator's memory. All of it can be lost: the store holds the truth, the version check keeps it whole."""
 
-    def __init__(self, cell: Cell, settings: Settings) -> None:
+    def __init__(self, cell: Cell, settings: Settings, definitions: Sequence[Definition] = ()) -> None:
         self.cell = cell
         self.settings = settings
+        self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
         self.policy: Policy = policy(settings.policy, settings.alpha)
         self.estimates = Estimates()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

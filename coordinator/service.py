@@ -23,13 +23,10 @@ log = logging.getLogger("hexgen.coordinator")
 async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
     """Coordinate until SIGTERM or SIGINT. Several coordinators may run on one cell."""
     cell = Cell.open(settings.redis_url, settings.namespace)
-    desk = Desk(cell, settings)
+    desk = Desk(cell, settings, definitions)
     try:
         await patiently(cell.inbox.prepare, "start")
-        for definition in definitions:
-            await cell.records.register(
-                definition.name, definition.digest, definition.document, settings.keep_definition_ms
-            )
+        await patiently(desk.own.register, "start")
         log.info("coordinator %s runs policy %s on namespace %s", desk.name, desk.policy.name, settings.namespace)
         await _until_stopped(desk)
     finally:

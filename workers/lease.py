@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from common.backoff import pause_s
-from common.errors import HexgenError, Superseded
+from common.errors import HexgenError, SeatLost
 from common.model import Json
 from common.store.cell import Cell
 from common.store.queues import Seat
@@ -20,8 +20,8 @@ log = logging.getLogger("hexgen.lease")
 class LeaseKeeper(threading.Thread):
     """Renews what is held every third of a lease; it is the instance's heartbeat too.
 
-    on_gone(request) and on_superseded() are called in this thread: for a request whose lease is lost or whose workflow
-    has ended, and when a later incarnation has taken over. `load` is asked for before each renewal.
+    Two are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended, and
+    on_seat_lost(why) at most once, as its last deed. `load` is asked for before each renewal.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class LeaseKeeper(threading.Thread):
         lease_ms: int,
         *,
         on_gone: Callable[[str], None],
-        on_superseded: Callable[[], None],
+        on_seat_lost: Callable[[SeatLost], None],
         load: Callable[[], Json],
     ) -> None:
         super().__init__(name="lease-keeper", daemon=True)
         self._url, self._seat, self._namespace, self._lease_ms = url, seat, namespace, lease_ms
-        self._on_gone, self._on_superseded, self._load = on_gone, on_superseded, load
+        self._on_gone, self._on_seat_lost, self._load = on_gone, on_seat_lost, load
         self._held: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -79,9 +79,11 @@ class LeaseKeeper(threading.Thread):
             while not await asyncio.to_thread(self._stopped.wait, self._pause_s(failures)):
                 try:
                     await self._renew(cell)
+                    if failures:
+                        log.info("leases are renewed again, after %d tries that failed", failures)
                     failures = 0
-                except Superseded:
-                    self._on_superseded()
+                except SeatLost as error:
+                    self._on_seat_lost(error)
                     return
                 except HexgenError as error:
                     failures += 1

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from common import clock
 from common.backoff import patiently
-from common.errors import HexgenError, StoreUnavailable, Superseded
+from common.errors import HexgenError, SeatLost, StoreUnavailable, Unregistered
 from common.events import Outcome
 from common.model import Claim, InstanceProfile
 from common.store.cell import Cell
@@ -45,7 +45,8 @@ class Runner:
         self._draining = False
         self._hurried = asyncio.Event()
         self._patience_ends = math.inf
-        self._superseded = False
+        self._lost: SeatLost | None = None
+        self.seat_lost = asyncio.Event()
         self._leases: LeaseKeeper | None = None
 
     def attach(self, leases: LeaseKeeper) -> None:
@@ -53,7 +54,7 @@ class Runner:
         self._leases = leases
 
     async def claim_loop(self) -> None:
-        """Claim until draining. Raises Superseded."""
+        """Claim until draining. Raises SeatLost."""
         while not self._draining:
             self._room_changed.clear()
             room = self._room()
@@ -192,14 +193,17 @@ class Runner:
             log.info("request %s is no longer ours; aborting", request)
             task.cancel()
 
-    def supersede(self) -> None:
-        """A later incarnation has the instance: this one must touch nothing of it any more."""
-        self._superseded = True
+    def lose_seat(self, why: SeatLost) -> None:
+        """Touch nothing of the instance any more. If there is none, what runs here counts no more either."""
+        self._lost = why
+        self.seat_lost.set()
+        if isinstance(why, Unregistered):
+            self.hurry()
 
     def check(self) -> None:
-        """Raise Superseded if a later incarnation has taken over."""
-        if self._superseded:
-            raise Superseded(f"instance {self._seat.instance} has been started again elsewhere; this worker stops")
+        """Raise SeatLost if it is."""
+        if self._lost is not None:
+            raise self._lost
 
     def stop_claiming(self, grace_s: float) -> None:
         """Let claim_loop end, at once. From now on a store that is away has grace_s to come back."""
@@ -221,14 +225,23 @@ class Runner:
 
         Raises StoreUnavailable when the store stays away: what is held here is taken over when its leases end.
         """
-        assert self._leases is not None
         await self._evacuate()
         await self._let_finish(grace_s)
+        await self._give_back()
+        await self._evacuate()  # whatever a coordinator pushed before it saw the new status
+
+    async def abandon(self) -> None:
+        """Stop all that runs under a seat that is gone, and give back what the store may still know of."""
+        self.stop_claiming(0.0)
+        with suppress(StoreUnavailable):
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        assert self._leases is not None
         held = list(self._leases.held().items())
         await end(*self._running.values())
         await self._hand_in()
         await self._patiently(lambda: self._cell.queues.release(held), "release")
-        await self._evacuate()  # whatever a coordinator pushed before it saw the new status
 
     async def _let_finish(self, grace_s: float) -> None:
         finished = asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -246,13 +259,14 @@ class Runner:
 
 
 async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None:
-    """Run until `stop` or the engine's end, then drain. Raises Superseded, StoreUnavailable."""
+    """Run until `stop` or the engine's end, then drain. Raises SeatLost, StoreUnavailable."""
     claiming = asyncio.create_task(runner.claim_loop())
     handing_in = asyncio.create_task(runner.hand_in_loop())
     watching = asyncio.create_task(runner.health_loop())
     stopping = asyncio.create_task(_changed(stop))
+    losing = asyncio.create_task(_changed(runner.seat_lost))
     try:
-        await asyncio.wait({claiming, handing_in, watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({claiming, handing_in, watching, stopping, losing}, return_when=asyncio.FIRST_COMPLETED)
         for loop in (claiming, handing_in):
             if loop.done():
                 await loop
@@ -260,8 +274,11 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         runner.stop_claiming(grace_s)
         await claiming
         await runner.drain(0.0 if watching.done() else grace_s)
+    except Unregistered:
+        await runner.abandon()
+        raise
     finally:
-        await end(claiming, handing_in, watching, stopping)
+        await end(claiming, handing_in, watching, stopping, losing)
         await runner.close()
 
 

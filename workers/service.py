@@ -6,15 +6,14 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.backoff import patiently
-from common.errors import StoreUnavailable
+from common.errors import SeatLost, StoreUnavailable, Unregistered
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.queues import Seat
-from workers.engines.protocol import Engine
+from workers.engines.protocol import Engine, EngineInfo
 from workers.lease import LeaseKeeper
 from workers.runner import Runner, run_until
 
@@ -33,78 +32,89 @@ class InstanceOptions:
 async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second one cuts the grace short.
 
-    Raises EngineError, Superseded, StoreRefused.
+    Raises EngineError, Superseded, StoreRefused, and StoreUnavailable if told to stop before it could register.
     """
     try:
         info = await engine.start()
-        stop = asyncio.Event()  # from here on; while the engine loads nothing is held, and a signal may simply kill
-        _on_signal(stop.set)
         cell = Cell.open(settings.redis_url, settings.namespace)
+        service = _Service(settings, cell, engine, info, options)
+        for number in (signal.SIGTERM, signal.SIGINT):  # until now nothing was held, and a signal might simply kill
+            asyncio.get_running_loop().add_signal_handler(number, service.told_to_stop)
         try:
-            epoch = await patiently(
-                lambda: cell.instances.register(
-                    options.instance, info.profile, info.models, options.labels, info.features
-                ),
-                "register",
-                stop.is_set,
-            )
-            log.info("instance %s is ready: %s, epoch %d", options.instance, info.profile.name, epoch)
-            claimant = f"{options.instance}/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-            seat = Seat(options.instance, epoch, claimant)
-            runner = Runner(cell, engine, info.profile, seat, settings.lease_ms)
-            await _serve(settings, cell, engine, runner, seat, stop, options)
+            await service.serve()
         finally:
             await cell.close()
+            log.info("instance %s has stopped", options.instance)
+        await engine.health()  # where it was the engine that ended, say so
     finally:
         await engine.close()
 
 
-async def _serve(
-    settings: Settings,
-    cell: Cell,
-    engine: Engine,
-    runner: Runner,
-    seat: Seat,
-    stop: asyncio.Event,
-    options: InstanceOptions,
-) -> None:
-    loop = asyncio.get_running_loop()
+class _Service:
+    def __init__(
+        self, settings: Settings, cell: Cell, engine: Engine, info: EngineInfo, options: InstanceOptions
+    ) -> None:
+        self._settings, self._cell, self._engine = settings, cell, engine
+        self._info, self._options = info, options
+        self._stop = asyncio.Event()
+        self._runner: Runner | None = None
 
-    def on_gone(request: str) -> None:
-        loop.call_soon_threadsafe(runner.gone, request)
+    def told_to_stop(self) -> None:
+        """Once, and what runs may finish; twice, and it may not."""
+        if self._stop.is_set() and self._runner is not None:
+            self._runner.hurry()
+        self._stop.set()
 
-    def on_superseded() -> None:
-        runner.supersede()
-        loop.call_soon_threadsafe(stop.set)
+    async def serve(self) -> None:
+        """Register and run until told to stop; again, where the registration has not lasted as long as this process."""
+        while True:
+            seat = await self._register()
+            try:
+                await self._serve(seat)
+                return
+            except Unregistered as error:
+                if self._stop.is_set():
+                    return
+                log.warning("%s: the data of namespace %s is gone, or it was silent for a day; what it ran counts "
+                            "no more; it registers again", error, self._settings.namespace)  # fmt: skip
 
-    def load() -> dict[str, int]:
-        held = engine.load()
+    async def _register(self) -> Seat:
+        info, options, register = self._info, self._options, self._cell.instances.register
+        epoch = await patiently(
+            lambda: register(options.instance, info.profile, info.models, options.labels, info.features),
+            "register",
+            self._stop.is_set,
+        )
+        log.info("instance %s is ready: %s, epoch %d", options.instance, info.profile.name, epoch)
+        claimant = f"{options.instance}/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        return Seat(options.instance, epoch, claimant)
+
+    async def _serve(self, seat: Seat) -> None:
+        settings, cell = self._settings, self._cell
+        self._runner = runner = Runner(cell, self._engine, self._info.profile, seat, settings.lease_ms)
+        loop = asyncio.get_running_loop()
+
+        def on_gone(request: str) -> None:
+            loop.call_soon_threadsafe(runner.gone, request)
+
+        def on_seat_lost(why: SeatLost) -> None:
+            loop.call_soon_threadsafe(runner.lose_seat, why)
+
+        leases = LeaseKeeper(
+            settings.redis_url, seat, settings.namespace, settings.lease_ms,
+            on_gone=on_gone, on_seat_lost=on_seat_lost, load=self._load,
+        )  # fmt: skip
+        runner.attach(leases)
+        leases.start()
+        try:
+            await run_until(runner, self._stop, self._options.grace_s)
+            await leases.ended()
+            await cell.instances.remove(seat.instance, seat.epoch)
+        except StoreUnavailable as error:
+            log.warning("%s; what instance %s holds is taken over when its leases end", error, seat.instance)
+        finally:
+            await leases.ended()
+
+    def _load(self) -> dict[str, int]:
+        held = self._engine.load()
         return {"running": held.running, "unprefilled_tokens": held.unprefilled_tokens, "kv_tokens": held.kv_tokens}
-
-    _on_signal(lambda: runner.hurry() if stop.is_set() else stop.set())
-    leases = LeaseKeeper(
-        settings.redis_url,
-        seat,
-        settings.namespace,
-        settings.lease_ms,
-        on_gone=on_gone,
-        on_superseded=on_superseded,
-        load=load,
-    )
-    runner.attach(leases)
-    leases.start()
-    try:
-        await run_until(runner, stop, options.grace_s)
-        await leases.ended()
-        await cell.instances.remove(options.instance, seat.epoch)
-        log.info("instance %s is drained", options.instance)
-    except StoreUnavailable as error:
-        log.warning("%s; what instance %s holds is taken over when its leases end", error, options.instance)
-    finally:
-        await leases.ended()
-    await engine.health()  # where it was the engine that ended, say so
-
-
-def _on_signal(action: Callable[[], None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, action)

@@ -1,6 +1,7 @@
 """What coordinators read and write: the two streams, and the steps of a workflow."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,31 +98,37 @@ class Inbox:
                     if not str(error).startswith("BUSYGROUP"):
                         raise
 
-    async def read(self, stream: str, consumer: str, count: int) -> list[Entry]:
-        """New entries for this consumer; waits up to BLOCK_S. A server that has lost its data gets its streams anew."""
+    @asynccontextmanager
+    async def _in_group(self) -> AsyncIterator[None]:
+        """For reading from the group. A server that has lost its data gets it anew; what is read then is nothing."""
         with translated():
             try:
-                reply = await self._blocking.xreadgroup(
-                    GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
-                )
+                yield
             except ResponseError as error:
-                if not str(error).startswith("NOGROUP"):
+                if not str(error).lower().startswith(("nogroup", "no such key")):
                     raise
                 await self.prepare()
-                return []
-        return [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
+
+    async def read(self, stream: str, consumer: str, count: int) -> list[Entry]:
+        """New entries for this consumer; waits up to BLOCK_S."""
+        found: list[Entry] = []
+        async with self._in_group():
+            reply = await self._blocking.xreadgroup(
+                GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
+            )
+            found += [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
+        return found
 
     async def take_over(self, stream: str, consumer: str, idle_ms: int) -> list[Entry]:
         """Entries another consumer read more than idle_ms ago and never settled: it is dead or stuck."""
         found: list[Entry] = []
-        cursor = "0-0"
-        with translated():
-            while True:
-                reply = await self._client.xautoclaim(stream, GROUP, consumer, idle_ms, cursor, count=100)
+        cursor = ""
+        async with self._in_group():
+            while cursor != "0-0":
+                reply = await self._client.xautoclaim(stream, GROUP, consumer, idle_ms, cursor or "0-0", count=100)
                 cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
                 found += [(entry.decode(), fields) for entry, fields in reply[1] if fields]
-                if cursor == "0-0":
-                    return found
+        return found
 
     async def accept(self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int) -> str:
         """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document).
@@ -151,7 +158,7 @@ class Inbox:
 
     async def forget_consumers(self, idle_ms: int) -> None:
         """Remove group members that have been silent that long and hold nothing."""
-        with translated():
+        async with self._in_group():
             for stream in (self._keys.submissions, self._keys.completions):
                 for member in await self._client.xinfo_consumers(stream, GROUP):
                     if member["idle"] > idle_ms and not member["pending"]:

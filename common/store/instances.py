@@ -55,7 +55,7 @@ class Instances:
         total = 0
         while moved := int(await self._scripts.run("evacuate", instance, "" if epoch is None else epoch, status, most)):
             if moved < 0:
-                raise Superseded(f"instance {instance} has been started again elsewhere; this worker stops")
+                raise Superseded(instance)
             total += moved
         return total
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common import wire
-from common.errors import Superseded
+from common.errors import Superseded, Unregistered
 from common.events import Outcome
 from common.model import TOOLS, Claim, Json
 from common.store.client import BLOCK_S, Client, translated
@@ -13,6 +13,7 @@ from common.store.keys import Keys
 from common.store.scripts import Call, Scripts
 
 DEAD_LETTERS = 10_000
+_SEAT_LOST: dict[bytes, type[Superseded | Unregistered]] = {b"epoch": Superseded, b"gone": Unregistered}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,12 @@ class Queues:
         self._scripts = Scripts(client, keys.prefix)
 
     async def claim(self, seat: Seat, call: str, lease_ms: int, room: Room) -> list[Claim]:
-        """The most urgent requests that fit the room, under lease; a tool's call id is a ticket. Raises Superseded."""
+        """The most urgent requests that fit the room, under lease; a tool's call id is a ticket. Raises SeatLost."""
         reply = await self._scripts.run(
             "claim", seat.instance, seat.epoch_text, seat.claimant, call, lease_ms,
             room.requests, room.prefill_tokens, room.kv_tokens,
         )  # fmt: skip
-        if reply[0] != b"ok":
-            raise Superseded(f"instance {seat.instance} has been started again elsewhere; this worker stops")
+        _check_seat(seat, reply[0])
         now, flat = reply[1], reply[2]
         return [
             wire.unpack_claim(flat[i].decode(), int(flat[i + 1]), flat[i + 2], int(flat[i + 3]), int(flat[i + 4]), now)
@@ -73,11 +73,10 @@ class Queues:
     async def renew(
         self, seat: Seat, lease_ms: int, load: Json, held: Sequence[tuple[str, int]]
     ) -> tuple[str, list[str]]:
-        """Keep these (request, token) leases; (status of the instance, requests no longer held). Raises Superseded."""
+        """Keep these (request, token) leases; (status of the instance, requests no longer held). Raises SeatLost."""
         pairs = [part for pair in held for part in pair]
         reply = await self._scripts.run("renew", seat.instance, seat.epoch_text, lease_ms, wire.pack(load), *pairs)
-        if reply[0] != b"ok":
-            raise Superseded(f"instance {seat.instance} has been started again elsewhere; this worker stops")
+        _check_seat(seat, reply[0])
         return reply[1].decode(), [request.decode() for request in reply[2]]
 
     async def finish(self, ended: Sequence[tuple[str, int, Outcome | BaseException]]) -> list[bool]:
@@ -121,3 +120,9 @@ class Queues:
     async def wait_tools(self) -> bool:
         """Sleep until a tool request is pushed, at most BLOCK_S."""
         return await self.wait(TOOLS)
+
+
+def _check_seat(seat: Seat, word: bytes) -> None:
+    """Raises SeatLost unless an operation has taken the seat for what it was."""
+    if word in _SEAT_LOST:
+        raise _SEAT_LOST[word](seat.instance)

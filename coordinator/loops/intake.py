@@ -75,6 +75,8 @@ async def _definition(desk: Desk, wanted: str | dict[str, Json] | None) -> Defin
     if isinstance(wanted, dict):
         return desk.remember(_compiled(wanted))
     digest = await desk.cell.records.digest_of(wanted or "")
+    if digest is None and await desk.own.restore():
+        digest = await desk.cell.records.digest_of(wanted or "")
     if digest is None:
         known = nearest(wanted, await desk.cell.records.registered())
         raise InvalidDocument("workflow", f"no workflow is registered as {shown(wanted)}; {known}")

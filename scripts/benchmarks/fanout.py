@@ -133,7 +133,9 @@ async def _work(url: str, stop: asyncio.Event, engine: Engine) -> None:
     epoch = await cell.instances.register("noop", info.profile, info.models, [], info.features)
     seat = Seat("noop", epoch, "noop/1")
     runner = Runner(cell, engine, info.profile, seat, 30_000)
-    leases = LeaseKeeper(url, seat, "fanout", 30_000, on_gone=runner.gone, on_superseded=stop.set, load=lambda: None)
+    leases = LeaseKeeper(
+        url, seat, "fanout", 30_000, on_gone=runner.gone, on_seat_lost=lambda _: stop.set(), load=lambda: None
+    )
     runner.attach(leases)
     leases.start()
     await run_until(runner, stop, 1.0)

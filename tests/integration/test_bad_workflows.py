@@ -41,10 +41,10 @@ class Bench:
 
     def __init__(self, cell: Cell, *names: str) -> None:
         self.cell, self.names, self.desk = cell, names, Desk(cell, load())
-        self.seat = Seat("a", 1, "a/1")
+        self.seat: Seat
 
     async def start(self) -> None:
-        await self.cell.instances.register("a", PROFILE, ["default"], [], [])
+        self.seat = Seat("a", await self.cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
         for name in self.names:
             await self.cell.records.submit({"workflow": TWO, "id": name})
         await intake(self.desk)

@@ -90,3 +90,23 @@ async def test_a_workflow_ends_with_the_version_it_began_with(
 
 def version(text: str) -> dict[str, Json]:
     return {"name": "chain", "stages": {"a": {"prompt": f"say {text}"}}, "output": "a.output"}
+
+
+async def test_what_a_coordinator_registers_comes_back_with_the_next_round_or_submission(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = (compile_definition(version(text)) for text in ("old", "new"))
+    desk = Desk(cell, load(), [old])
+    await desk.own.register()
+    await cell.records.register("chain", new.digest, new.document, KEEP_MS)
+    assert not await desk.own.restore()  # another version stands for the name: nothing is lost
+    assert await cell.records.digest_of("chain") == new.digest
+    for again in (desk.own.restore, lambda: intake(desk)):
+        await cell.client.delete(*await cell.client.keys(f"{cell.keys.prefix}*"))
+        caplog.clear()
+        workflow = await cell.records.submit({"workflow": "chain"})
+        await cell.inbox.prepare()
+        await again()
+        assert await cell.records.digest_of("chain") == old.digest
+        assert caplog.text.count("not registered any more, so the data of this namespace is gone: chain;") == 1
+    assert await cell.records.workflow(workflow) is not None

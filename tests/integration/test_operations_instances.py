@@ -1,5 +1,6 @@
 """The Lua operations on instances and their queues, before and after, on a real server."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from operations_bench import LEASE_MS, PROFILE, ROOM, commit, dispatched, join, mail, push, queued
 
 from common import wire
-from common.errors import Superseded
+from common.errors import Superseded, Unregistered
 from common.events import Evacuated
 from common.store.cell import Cell
 
@@ -31,12 +32,38 @@ async def test_renew_brings_a_lost_instance_back(cell: Cell) -> None:
     assert (await cell.instances.all())[0].status == "ready"
 
 
-async def test_renew_does_not_bring_back_an_instance_that_has_left(cell: Cell) -> None:
+@pytest.mark.parametrize("how", ["left", "lost"])
+async def test_an_instance_that_is_gone_is_told_so_and_not_brought_back(cell: Cell, how: str) -> None:
+    """It has left, or the cell has lost its data: nobody else has taken over."""
     seat = await join(cell)
-    assert await cell.instances.remove("a", seat.epoch)
+    if how == "left":
+        assert await cell.instances.remove("a", seat.epoch)
+    else:
+        await cell.client.delete(*await cell.client.keys(f"{cell.keys.prefix}*"))
+    for _ in range(2):
+        with pytest.raises(Unregistered, match="instance a is not registered any more"):
+            await cell.queues.renew(seat, LEASE_MS, {}, [])
+        with pytest.raises(Unregistered):
+            await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+        assert await cell.instances.evacuate("a", "draining", seat.epoch) == 0
+        assert await cell.instances.all() == []
+    later = await join(cell)
+    assert (await cell.instances.all())[0].status == "ready"
+    assert await cell.queues.renew(later, LEASE_MS, {}, []) == ("ready", [])
     with pytest.raises(Superseded):
         await cell.queues.renew(seat, LEASE_MS, {}, [])
-    assert await cell.instances.all() == []
+    await cell.instances.remove("a", later.epoch)
+    with pytest.raises(Superseded):  # though that one has left since
+        await cell.queues.renew(seat, LEASE_MS, {}, [])
+
+
+async def test_epochs_are_not_met_again_when_the_data_is_lost(cell: Cell) -> None:
+    old = await join(cell)
+    await cell.client.delete(*await cell.client.keys(f"{cell.keys.prefix}*"))
+    await asyncio.sleep(0.002)  # epochs count from the first registration on, in ms
+    assert (await join(cell)).epoch != old.epoch
+    with pytest.raises(Superseded):
+        await cell.queues.claim(old, "c1", LEASE_MS, ROOM)
 
 
 async def test_evacuate_routes_a_whole_queue_anew_and_keeps_its_age(cell: Cell) -> None:

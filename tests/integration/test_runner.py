@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common import wire
-from common.errors import StoreUnavailable, Superseded
+from common.errors import StoreUnavailable, Superseded, Unregistered
 from common.events import Completed, Evacuated, Failed
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, Usage
 from common.store.cell import Cell
@@ -125,7 +125,7 @@ async def bench(
     leases = LeaseKeeper(
         server.url, seat, namespace, LEASE_MS,
         on_gone=lambda request: loop.call_soon_threadsafe(runner.gone, request) and None,
-        on_superseded=lambda: None, load=lambda: {"running": engine.running},
+        on_seat_lost=lambda _: None, load=lambda: {"running": engine.running},
     )  # fmt: skip
     runner.attach(leases)
     leases.start()
@@ -238,12 +238,42 @@ async def test_a_superseded_worker_leaves_the_later_one_alone(bench: Bench) -> N
     await bench.push("one", "two", "three")
     await bench.engine.until(lambda engine: engine.running == 2)
     await bench.cell.instances.register("a", PROFILE, ["m"], [], [])
-    bench.runner.supersede()
+    bench.runner.lose_seat(Superseded("a"))
     bench.stop.set()
     with pytest.raises(Superseded):
         await bench.serving
     assert (await bench.cell.instances.all())[0].status == "ready"
     assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 1
+
+
+@pytest.mark.parametrize("by", ["claim", "renewal"])
+async def test_a_worker_whose_seat_is_gone_stops_all_and_gives_back_what_is_still_known(bench: Bench, by: str) -> None:
+    """Here only the instance's record is lost; whatever else is lost with it counts no more by itself."""
+    await bench.push("one", "two", "three")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    await bench.cell.client.delete(bench.cell.keys.instance("a"))
+    if by == "claim":
+        bench.engine.gates["r0"].set()  # there is room, so it looks at its queue
+    else:
+        bench.runner.lose_seat(Unregistered("a"))
+    with pytest.raises(Unregistered):
+        await bench.serving
+    assert bench.engine.running == 0
+    ends = {"r0": Completed, "r1": Evacuated} if by == "claim" else {"r0": Evacuated, "r1": Evacuated}
+    assert {event.request: type(event) for event in await bench.mail(2)} == ends
+    assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+
+
+@pytest.mark.parametrize("bench", [3600.0], indirect=True)
+async def test_a_draining_worker_whose_seat_is_gone_does_not_wait_for_what_counts_no_more(bench: Bench) -> None:
+    await bench.push("one")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    bench.stop.set()
+    while (await bench.cell.instances.all())[0].status != "draining":  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    bench.runner.lose_seat(Unregistered("a"))
+    await bench.serving
+    assert bench.engine.aborted == ["r0"]
 
 
 async def test_a_request_that_comes_back_while_it_still_runs_runs_once_and_counts(bench: Bench) -> None:
@@ -335,7 +365,7 @@ async def test_leases_are_kept_whatever_goes_wrong_once(
 
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
     leases = LeaseKeeper(
-        server.url, seat, namespace, 150, on_gone=lambda _: None, on_superseded=lambda: None, load=load
+        server.url, seat, namespace, 150, on_gone=lambda _: None, on_seat_lost=lambda _: None, load=load
     )
     leases.start()
     assert await asyncio.to_thread(again.wait, 20)

@@ -45,9 +45,15 @@ async def test_leases_are_renewed_on_a_full_server(cell: Cell) -> None:
     assert await cell.queues.reap(0, 3) == 0
 
 
-async def test_reading_makes_the_group_of_a_server_that_has_lost_its_data(cell: Cell) -> None:
-    await cell.client.delete(cell.keys.submissions)
-    assert await cell.inbox.read(cell.keys.submissions, "c1", 10) == []
+@pytest.mark.parametrize("how", ["read", "take over", "forget"])
+async def test_whoever_reads_makes_the_group_of_a_server_that_has_lost_its_data(cell: Cell, how: str) -> None:
+    await cell.client.delete(cell.keys.submissions, cell.keys.completions)
+    if how == "read":
+        assert await cell.inbox.read(cell.keys.submissions, "c1", 10) == []
+    elif how == "take over":
+        assert await cell.inbox.take_over(cell.keys.submissions, "c1", 0) == []
+    else:
+        await cell.inbox.forget_consumers(0)
     entry = await cell.records.submit({"workflow": "chain"})
     assert [name for name, _ in await cell.inbox.read(cell.keys.submissions, "c1", 10)] == [entry]
 

@@ -43,6 +43,12 @@ def test_libraries_are_quiet_unless_they_are_named(level: str, ours: list[str], 
     assert "asyncio debug" not in said
 
 
+def test_many_things_are_summed_up() -> None:
+    assert logs.several([]) == ""
+    assert logs.several(range(3), 3) == "0, 1, 2"
+    assert logs.several(range(40), 3) == "0, 1, 2 and 37 more"
+
+
 @pytest.mark.parametrize("level", ["", "banana", "INFO,", "redis=loud"])
 def test_an_unknown_level_is_refused(level: str) -> None:
     with pytest.raises(ValueError, match="one of DEBUG, INFO, WARNING, ERROR"):

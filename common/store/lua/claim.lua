@@ -2,9 +2,11 @@
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
 --      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
--- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, ...}}, or {'epoch'} (a later incarnation has taken over)
+-- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, ...}}, or {why not} (see unseated)
 --@include base
-if ARGV[2] ~= '' and redis.call('HGET', p .. 'instance:' .. ARGV[1], 'epoch') ~= ARGV[2] then return {'epoch'} end
+--@include seat
+local why_not = unseated(ARGV[1], ARGV[2])
+if why_not then return {why_not} end
 if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', ARGV[4]) end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
 local last = p .. 'claim:' .. ARGV[3]

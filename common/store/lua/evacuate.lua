@@ -5,9 +5,10 @@
 --@include base
 --@include post
 --@include queue
-local epoch = redis.call('HGET', p .. 'instance:' .. ARGV[1], 'epoch')
-if ARGV[2] ~= '' and epoch ~= ARGV[2] then return -1 end
-if epoch then redis.call('HSET', p .. 'instance:' .. ARGV[1], 'status', ARGV[3]) end
+--@include seat
+local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
+if why_not == 'epoch' then return -1 end
+if not why_not and redis.call('HEXISTS', key, 'epoch') == 1 then redis.call('HSET', key, 'status', ARGV[3]) end
 local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
   local workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. id, 'workflow', 'node'))

@@ -1,7 +1,7 @@
 -- leave: an instance whose queue is empty is forgotten, unless a later incarnation has taken over.
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' for whichever there is), 3 ms its record is kept
--- returns 1, or 0 when a later incarnation has it
+-- returns 1, or 0 when a later incarnation has it, or nothing is known of it
 --@include base
 local key = p .. 'instance:' .. ARGV[1]
 if ARGV[2] ~= '' and redis.call('HGET', key, 'epoch') ~= ARGV[2] then return 0 end

@@ -13,4 +13,6 @@ redis.call('HSET', key, 'serves', ARGV[2], 'longest_prompt', ARGV[3], 'profile',
 redis.call('PERSIST', key)
 redis.call('ZADD', p .. 'instances', now, ARGV[1])
 redis.call('HINCRBY', p .. 'backlog', ARGV[1], 0)
+-- Epochs begin at the time of the first registration: one that outlives the cell's data is never met again.
+redis.call('HSETNX', key, 'epoch', now)
 return {redis.call('HINCRBY', key, 'epoch', 1), status}
