@@ -60,6 +60,7 @@ def begun(cell: Deployment, tool: str = "test.slow", **stage: Any) -> str:
 
 
 def test_without_a_tool_worker_a_stage_says_so_and_fails_at_the_deadline(cell: Deployment) -> None:
+    cell.until(cell.client.submit(asks("test.say")), "waiting")  # from here on the coordinator is there
     workflow = cell.client.submit(asks("test.say"), slo_s=2)
     assert cell.until(workflow, "waiting", stage="run").data["reason"] == NONE
     with pytest.raises(WorkflowFailed, match=f"run: {NONE}, and the deadline has passed"):
