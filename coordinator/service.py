@@ -6,6 +6,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 
 from common.backoff import keep, patiently
+from common.errors import StoreRefused
 from common.settings import Settings
 from common.store.cell import Cell
 from common.tasks import end
@@ -27,10 +28,27 @@ async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
     try:
         await patiently(cell.inbox.prepare, "start")
         await patiently(desk.own.register, "start")
+        await patiently(lambda: look_at_server(cell), "start")
         log.info("coordinator %s runs policy %s on namespace %s", desk.name, desk.policy.name, settings.namespace)
         await _until_stopped(desk)
     finally:
         await cell.close()
+
+
+async def look_at_server(cell: Cell) -> None:
+    """Warn of settings of the server with which workflows can be lost."""
+    try:
+        server = await cell.records.server()
+    except StoreRefused as error:
+        log.warning("%s; so nobody checks here that it has maxmemory-policy noeviction and appendonly yes", error)
+        return
+    if server["maxmemory_policy"] not in (None, "noeviction"):
+        log.warning(
+            "Redis has maxmemory-policy %s: when it is full it will throw away workflows; set it to noeviction",
+            server["maxmemory_policy"],
+        )
+    if server["aof_enabled"] == 0:
+        log.warning("Redis has no append-only file: when it restarts all workflows are lost; set appendonly to yes")
 
 
 async def _until_stopped(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from common.store.queues import Room, Seat
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
+from coordinator.service import look_at_server
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
 ROOM = Room(1, 1000, 1000)
@@ -77,3 +78,33 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away(server: Embedd
     assert clock.monotonic_s() - started < 2  # each in one try
     await opened.close()
     sync.close()
+
+
+async def test_settings_that_lose_workflows_are_told_once_each(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+    async def told() -> list[str]:
+        caplog.clear()
+        await look_at_server(cell)
+        return [record.getMessage() for record in caplog.records]
+
+    assert await told() == []
+    await cell.client.config_set("maxmemory-policy", "allkeys-lru")
+    await cell.client.config_set("appendonly", "no")
+    try:
+        policy, aof = await told()
+    finally:
+        await cell.client.config_set("maxmemory-policy", "noeviction")
+        await cell.client.config_set("appendonly", "yes")
+    assert "maxmemory-policy allkeys-lru" in policy
+    assert "set appendonly to yes" in aof
+    assert await told() == []
+
+
+async def test_a_server_that_does_not_tell_its_settings_stops_nobody(
+    server: EmbeddedServer, cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cell.client.execute_command("ACL", "SETUSER", "mute", "on", ">pw", "allkeys", "allcommands", "-info")
+    limited = Cell.open(f"redis://mute:pw@127.0.0.1:{server.port}/0", cell.keys.namespace)
+    await look_at_server(limited)
+    assert "so nobody checks here" in caplog.text
+    await limited.close()
+    await cell.client.execute_command("ACL", "DELUSER", "mute")
