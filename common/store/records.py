@@ -41,9 +41,12 @@ class Records:
         self._scripts = Scripts(client, keys.prefix)
 
     async def submit(self, document: Json) -> str:
-        """Append a submission; its entry id, which is the workflow's id if the document has none."""
-        with translated():
-            entry = await self._client.xadd(self._keys.submissions, {"json": wire.dump(document, "json")})
+        """Append a submission; its entry id, which is the workflow's id if the document has none.
+
+        After StoreUnavailable it may have been appended, or not.
+        """
+        with translated():  # by the connection that is never tried again: a reply that is lost must not make it two
+            entry = await self._blocking.xadd(self._keys.submissions, {"json": wire.dump(document, "json")})
         return str(entry.decode())
 
     async def workflow(self, workflow: str) -> tuple[str, Head, dict[str, Node]] | None:

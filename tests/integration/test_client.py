@@ -1,7 +1,9 @@
 """The client against a real server without a coordinator: what it refuses to send, and what it makes of trouble."""
 
+import asyncio
 import logging
 import queue
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from logging.handlers import QueueHandler
@@ -12,7 +14,8 @@ import msgpack
 import pytest
 import redis
 
-from common.errors import InvalidDocument
+from common.errors import InvalidDocument, StoreUnavailable
+from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.keys import Keys
 from hexgen_flow.client import Client, ClientError, InvalidValue, NotInTime, Refused, Rejected, Unreachable
@@ -111,6 +114,46 @@ def test_a_full_server_is_told(tmp_path: Path) -> None:
         pytest.raises(Unreachable, match="does not serve now"),
     ):
         client.submit("one")
+
+
+def cut_after_xadd(server: EmbeddedServer, listening: socket.socket) -> None:
+    """Pass one connection after another to the server; end it instead of passing on the reply to an XADD."""
+    while True:
+        try:
+            near, _ = listening.accept()
+        except OSError:  # shut down
+            return
+        with near, socket.create_connection(("127.0.0.1", server.port)) as far:
+            while asked := near.recv(65536):
+                far.sendall(asked)
+                reply = far.recv(65536)
+                if b"XADD" in asked:
+                    break
+                near.sendall(reply)
+
+
+def test_a_lost_reply_never_submits_twice(server: EmbeddedServer, connection: Any, namespace: str) -> None:
+    """Neither the client nor the commands: without an id it would be two workflows."""
+
+    async def from_the_command_line(url: str) -> None:
+        cell = Cell.open(url, namespace)
+        try:
+            await cell.records.submit({"workflow": "one"})
+        finally:
+            await cell.close()
+
+    with ThreadPoolExecutor(1) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
+        pool.submit(cut_after_xadd, server, listening)
+        url = server.url.replace(f":{server.port}", f":{listening.getsockname()[1]}")
+        try:
+            with Client(url, namespace) as client, pytest.raises(Unreachable):
+                client.submit("one")
+            assert connection.xlen(Keys(namespace).submissions) == 1
+            with pytest.raises(StoreUnavailable):
+                asyncio.run(from_the_command_line(url))
+            assert connection.xlen(Keys(namespace).submissions) == 2
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_submission_stands_for_itself_alone(client: Client, connection: Any, namespace: str) -> None:
