@@ -56,7 +56,10 @@ async def patiently(call: Callable[[], Awaitable[T]], name: str, give_up: Callab
     failures = 0
     while True:
         try:
-            return await call()
+            result = await call()
+            if failures:
+                log.info("%s: back after %d failed tries", name, failures)
+            return result
         except StoreUnavailable as error:
             if give_up():
                 raise

@@ -4,17 +4,30 @@ import logging
 import sys
 from collections.abc import Iterable
 
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 OURS = "hexgen"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def configure(level: str) -> None:
     """Set up logging once per process. Libraries only warn, unless `level` names them: see `levels`."""
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine(FORMAT))
+    logging.basicConfig(handlers=[handler], force=True)
     wanted = levels(level)
     logging.getLogger().setLevel(max(logging.WARNING, wanted[OURS]))
     for name, number in wanted.items():
         logging.getLogger(name).setLevel(number)
+
+
+class OneLine(logging.Formatter):
+    """Whatever a message quotes, it stays on its line; only a traceback follows on lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def levels(text: str) -> dict[str, int]:

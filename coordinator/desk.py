@@ -17,6 +17,7 @@ from coordinator.definitions import OwnDefinitions
 from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
+from coordinator.reports import Reports
 from coordinator.state import Workflow
 
 WORKFLOWS_AT_HAND = 2000
@@ -33,6 +34,7 @@ class Desk:
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
         self.policy: Policy = policy(settings.policy, settings.alpha)
         self.estimates = Estimates()
+        self.reports = Reports()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._ids = request_ids()
         self._definitions: OrderedDict[str, Definition] = OrderedDict()

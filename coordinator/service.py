@@ -17,6 +17,7 @@ from coordinator.loops.intake import intake
 from coordinator.loops.janitor import janitor
 from coordinator.loops.recoverer import promoter, recoverer
 from coordinator.loops.relay import Relay
+from coordinator.loops.roster import Roster
 
 log = logging.getLogger("hexgen.coordinator")
 
@@ -29,8 +30,10 @@ async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
         await patiently(cell.inbox.prepare, "start")
         await patiently(desk.own.register, "start")
         await patiently(lambda: look_at_server(cell), "start")
-        log.info("coordinator %s runs policy %s on namespace %s", desk.name, desk.policy.name, settings.namespace)
+        log.info("coordinator %s is ready: policy %s, namespace %s", desk.name, desk.policy.name, settings.namespace)
         await _until_stopped(desk)
+        desk.reports.sum_up()
+        log.info("coordinator %s has stopped; what it was doing is taken over", desk.name)
     finally:
         await cell.close()
 
@@ -61,6 +64,7 @@ async def _until_stopped(desk: Desk) -> None:
         "promoter": lambda: promoter(desk),
         "janitor": lambda: janitor(desk),
         "relay": relay,
+        "roster": Roster(desk),
     }
     loops = [asyncio.create_task(keep(name, turn), name=name) for name, turn in turns.items()]
     stop = asyncio.Event()
@@ -69,4 +73,3 @@ async def _until_stopped(desk: Desk) -> None:
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
     await end(stopped, *loops)
-    log.info("coordinator %s stops; what it was doing is taken over", desk.name)

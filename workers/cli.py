@@ -13,7 +13,7 @@ from common.options import INSTANCE, MODEL, WORD, Finite, json_option, process_o
 from common.profiles import PROFILES
 from workers import service
 from workers.engines.protocol import Engine, EngineError
-from workers.tools import registry, rq_worker
+from workers.tools import rq_worker
 
 ENGINES = ("simulated", "vllm", "noop")
 
@@ -100,9 +100,6 @@ def tools(databases: tuple[str, ...], **flags: Any) -> None:
         if not found or not name or not url:
             raise InvalidDocument("--database", f"{given!r} is not NAME=URL")
         values.databases[name] = url
-    click.echo(
-        f"tools: {', '.join(registry.names())}; databases: {', '.join(sorted(values.databases)) or 'none'}", err=True
-    )
     rq_worker.serve(values)
 
 

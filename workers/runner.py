@@ -100,7 +100,7 @@ class Runner:
 
     async def _woken(self) -> bool:
         # A blocking read must not be cut short: it would cost its connection. So it may outlive one turn of the loop.
-        return await patiently(lambda: self._cell.queues.wait(self._seat.instance), "wait")
+        return await patiently(lambda: self._cell.queues.wait(self._seat.instance), "wait for requests")
 
     async def _start(self, claim: Claim) -> None:
         assert self._leases is not None

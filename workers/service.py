@@ -35,6 +35,7 @@ async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> N
     Raises EngineError, Superseded, StoreRefused, and StoreUnavailable if told to stop before it could register.
     """
     try:
+        log.info("instance %s starts its engine", options.instance)
         info = await engine.start()
         cell = Cell.open(settings.redis_url, settings.namespace)
         service = _Service(settings, cell, engine, info, options)

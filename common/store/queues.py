@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from common import wire
 from common.errors import Superseded, Unregistered
@@ -36,6 +37,16 @@ class Seat:
     @property
     def epoch_text(self) -> str:
         return "" if self.epoch is None else str(self.epoch)
+
+
+class Loss(NamedTuple):
+    """A lease that ran out, of a request of a workflow's node; `losses` counts those the request has had."""
+
+    request: str
+    workflow: str
+    node: str
+    claimant: str
+    losses: int
 
 
 def call_id() -> str:
@@ -104,10 +115,16 @@ class Queues:
                 maxlen=10_000, approximate=True, nomkstream=True,
             )  # fmt: skip
 
-    async def reap(self, lease_ms: int, losses: int, most: int = 100) -> int | None:
-        """End leases nobody renewed; None while a server that has (re)started or taken over gives time to come back."""
-        word, count = await self._scripts.run("reap", lease_ms, losses, most, DEAD_LETTERS)
-        return None if word == b"grace" else int(count)
+    async def reap(self, lease_ms: int, losses: int, most: int = 100) -> list[Loss] | None:
+        """End leases nobody renewed; with `losses` of them a request is a dead letter.
+
+        None while a server that has (re)started or taken over gives time to come back.
+        """
+        word, *lost = await self._scripts.run("reap", lease_ms, losses, most, DEAD_LETTERS)
+        if word == b"grace":
+            return None
+        flat: list[Any] = [value.decode() if isinstance(value, bytes) else value for value in lost[0]]
+        return [Loss(*flat[i : i + 5]) for i in range(0, len(flat), 5)]
 
     async def promote(self, most: int = 100) -> int:
         """Wake delayed nodes that are due."""

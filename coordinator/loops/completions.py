@@ -21,6 +21,7 @@ BATCH = 64
 MESSAGES = 256
 TRIES = 5
 LONGEST_FAULT = 1000
+LONGEST_TOLD = 300
 log = logging.getLogger("hexgen.completions")
 
 
@@ -68,6 +69,8 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
     for turn, answer in zip(turns, answers, strict=True):
         if answer.bounced:
             desk.refresh()
+        if answer.state == 1 and turn.step is not None:
+            _tell_end(desk, turn.step)
         if answer.state == 1 and turn.step is not None and not turn.fault:
             _done(desk, turn.step, turn.look, cluster)
         else:
@@ -89,9 +92,14 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
     except (StoreUnavailable, StoreRefused):
         raise
     except Exception as error:
-        log.exception("workflow %s cannot be stepped", call.workflow)
+        desk.reports.tell(
+            logging.ERROR,
+            "workflows that cannot be stepped",
+            "workflow %s cannot be stepped",
+            call.workflow,
+            trace=True,
+        )
         fault = f"{type(error).__name__}: {error}"
-    log.error("workflow %s fails: internal error: %s", call.workflow, fault)
     reason = clipped(f"internal error: {fault}", LONGEST_FAULT)
     return Turn(call, look, core.broken(_remains(call.workflow, known, look), reason, look.now), fault)
 
@@ -125,6 +133,20 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         end=end,
         broken=bool(turn.fault),
     )
+
+
+def _tell_end(desk: Desk, step: core.Step) -> None:
+    """A line for a workflow that has failed; others ask for none."""
+    name, head, told = step.workflow.id, step.workflow.head, step.result
+    if step.status == "failed":
+        desk.reports.tell(
+            logging.WARNING, "workflows failed", "workflow %s failed: %s of %s, stage %s: %s",
+            name, head.name or "?", head.tenant or "?", told["stage"] or "-", clipped(told["error"], LONGEST_TOLD),
+        )  # fmt: skip
+    elif step.status != "running":
+        log.debug(
+            "workflow %s %s: %s of %s, after %.3f s", name, step.status, head.name, head.tenant, told["elapsed_s"]
+        )
 
 
 def _done(desk: Desk, step: core.Step, look: Look, cluster: Cluster) -> None:

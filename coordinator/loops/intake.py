@@ -38,12 +38,21 @@ async def take(desk: Desk, entry: Entry) -> None:
         return
     except InvalidDocument as error:
         field, message = clipped(error.field, LONGEST_FIELD), clipped(error.message, LONGEST_MESSAGE)
-        log.info("submission %s refused: %s: %s", name, field, message)
+        desk.reports.tell(
+            logging.INFO,
+            "submissions refused",
+            "submission %s refused: %s: %s",
+            name,
+            field,
+            clipped(message, LONGEST_FIELD),
+        )
         reason = {"workflow": name, "field": field, "error": message}
     except (StoreUnavailable, StoreRefused):
         raise
     except Exception as error:
-        log.exception("submission %s could not be taken", name)
+        desk.reports.tell(
+            logging.ERROR, "submissions that could not be taken", "submission %s could not be taken", name, trace=True
+        )
         reason = {"workflow": name, "field": "", "error": f"internal error: {type(error).__name__}: {error}"}
     await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000))
 
@@ -67,6 +76,7 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
     workflow = submission.id or entry
     packed, keep_ms = wire.pack(definition.document), desk.settings.keep_definition_ms
     answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)
+    log.debug("workflow %s %s: %s of %s", workflow, answer, head.name, head.tenant)
     if answer == "other":
         raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")
 

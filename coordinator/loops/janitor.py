@@ -1,4 +1,4 @@
-"""Housekeeping: register again what the store has lost, tell others what was learned, forget who will not come back."""
+"""Housekeeping: sum up reports, register again what the store has lost, share what was learned, forget who is gone."""
 
 from common import clock
 from common.errors import HexgenError
@@ -10,6 +10,7 @@ FORGET_S = 24 * 3600.0
 
 async def janitor(desk: Desk) -> None:
     """One round, then a pause."""
+    desk.reports.sum_up()
     await desk.own.restore()
     added = desk.estimates.take_added()
     try:

@@ -37,17 +37,28 @@ async def _stale_entries(desk: Desk) -> None:
 
 async def _expired_leases(desk: Desk) -> bool:
     """False while a restarted server gives everybody time to come back: then nobody is silent either."""
-    ended = await desk.cell.queues.reap(desk.settings.lease_ms, desk.settings.lease_losses)
-    if ended:
-        log.warning("%d leases ran out and were taken back", ended)
-    return ended is not None
+    most = desk.settings.lease_losses
+    lost = await desk.cell.queues.reap(desk.settings.lease_ms, most)
+    for loss in lost or ():
+        if loss.losses < most:
+            kind, then = "leases that ran out", "it is routed anew"
+        else:
+            kind, then = "dead letters", "it is a dead letter"
+        desk.reports.tell(
+            logging.WARNING, kind, "request %s of workflow %s, stage %s: the lease of %s ran out, loss %d of %d; %s",
+            loss.request, loss.workflow, loss.node, loss.claimant, loss.losses, most, then,
+        )  # fmt: skip
+    return lost is not None
 
 
 async def _silent_instances(desk: Desk) -> None:
     for instance in await desk.cell.instances.silent(desk.settings.lease_ms):
         moved = await desk.cell.instances.evacuate(instance, "lost")
         if moved:
-            log.warning("instance %s is silent; %d queued requests are routed anew", instance, moved)
+            desk.reports.tell(
+                logging.WARNING, "lost instances with a queue",
+                "instance %s is lost: %d queued requests are routed anew", instance, moved,
+            )  # fmt: skip
 
 
 async def _silent_tool_workers(desk: Desk) -> None:

@@ -136,5 +136,5 @@ def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path:
         assert "what instance busy holds is taken over when its leases end" in cell.log("busy")
         while "register: " not in cell.log("late"):
             time.sleep(0.05)
-        assert cell.processes.stop_one("late", 30) == 1
+        assert cell.processes.stop_one("late", 30) == 3
         assert "error: " in cell.log("late").splitlines()[-1].lower()

@@ -43,7 +43,7 @@ async def test_leases_are_renewed_on_a_full_server(cell: Cell) -> None:
         assert await cell.queues.renew(seat, 60_000, None, [(held.request, held.token)]) == ("ready", [])
     finally:
         await cell.client.config_set("maxmemory", 0)
-    assert await cell.queues.reap(0, 3) == 0
+    assert await cell.queues.reap(0, 3) == []
 
 
 @pytest.mark.parametrize("how", ["read", "take over", "forget"])

@@ -36,7 +36,8 @@ async def test_keep_goes_on_after_any_error_and_logs_once_per_change(caplog: pyt
     ]
 
 
-async def test_patiently_waits_for_the_store_only() -> None:
+async def test_patiently_waits_for_the_store_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     answers: list[Exception | str] = [StoreUnavailable("away"), StoreUnavailable("away"), "here"]
 
     async def call() -> str:
@@ -46,6 +47,8 @@ async def test_patiently_waits_for_the_store_only() -> None:
         return answer
 
     assert await patiently(call, "call") == "here"
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["call: away; trying again", "call: back after 2 failed tries"]
     answers.append(StoreRefused("no rights"))
     with pytest.raises(StoreRefused):
         await patiently(call, "call")

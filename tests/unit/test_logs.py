@@ -1,5 +1,6 @@
 """What is logged, and how."""
 
+import logging
 import re
 import subprocess
 import sys
@@ -41,6 +42,20 @@ def test_libraries_are_quiet_unless_they_are_named(level: str, ours: list[str], 
     assert [line for line in said if line.startswith("hexgen")] == [f"hexgen.worker {name}" for name in ours]
     assert [line for line in said if line.startswith("redis")] == [f"redis {name}" for name in redis]
     assert "asyncio debug" not in said
+
+
+def test_what_a_message_quotes_stays_on_its_line() -> None:
+    form = logs.OneLine(logs.FORMAT)
+    record = logging.makeLogRecord(
+        {"name": "n", "msg": "said %s", "args": ("a\nb\x1b[31m\ud800 é",), "levelname": "INFO"}
+    )
+    line = form.format(record)
+    assert line.endswith(r" INFO n: said a\nb\x1b[31m\ud800 é")
+    try:
+        raise KeyError("x")
+    except KeyError:
+        record.exc_info = sys.exc_info()
+    assert form.format(record).splitlines()[1] == "Traceback (most recent call last):"
 
 
 def test_many_things_are_summed_up() -> None:

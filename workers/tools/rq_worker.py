@@ -50,6 +50,26 @@ class Ticket(Job):  # type: ignore[misc]
         run_ticket(str(self.args[0]))
 
 
+class OnceAnOutage(logging.Filter):
+    """RQ logs each of its tries to connect; of an outage, its beginning and its end are enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tries = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "could not connect to Redis" not in str(record.msg):
+            return True
+        self._tries += 1
+        return self._tries == 1
+
+    def over(self) -> None:
+        """The store has answered."""
+        if self._tries:
+            log.info("tools: back after %d failed tries", self._tries)
+        self._tries = 0
+
+
 class ToolWorker(Worker):  # type: ignore[misc]
     """RQ's worker, as patient with the store as ours. As it beats it offers its tools, until it is told to stop."""
 
@@ -60,6 +80,7 @@ class ToolWorker(Worker):  # type: ignore[misc]
     def heartbeat(self, *args: Any, **options: Any) -> None:
         super().heartbeat(*args, **options)
         if not self.is_horse:
+            _outage.over()
             self._tell()
 
     def handle_warm_shutdown_request(self) -> None:
@@ -89,11 +110,16 @@ class ToolWorker(Worker):  # type: ignore[misc]
         with suppress(StoreUnavailable), translated():
             super().register_death()
 
+    def bootstrap(self, *args: Any, **options: Any) -> None:
+        super().bootstrap(*args, **options)
+        log.info("tool worker %s is ready", self.name)
+
     def subscribe(self) -> None:
         """Takes no commands over the store, and so has no thread when it forks."""
 
 
 _settings: Settings | None = None
+_outage = OnceAnOutage()
 
 
 def serve(settings: Settings) -> None:
@@ -104,6 +130,15 @@ def serve(settings: Settings) -> None:
     global _settings  # the forked job reads them
     _settings = settings
     preload()
+    logging.getLogger("rq.worker").addFilter(_outage)
+    log.info("tools: %s; databases: %s", ", ".join(names()), ", ".join(sorted(settings.databases)) or "none")
+    try:
+        _keep_working(settings)
+    finally:
+        log.info("tool worker has stopped")
+
+
+def _keep_working(settings: Settings) -> None:
     failures = 0
     while True:
         try:
@@ -132,7 +167,7 @@ def _work(settings: Settings) -> bool:
             worker_ttl=beat_s + RQ_LISTENS_LESS_S, job_monitoring_interval=beat_s,
         )  # fmt: skip
         worker.offer = Offer(connection, keys, worker.name, names(), max(settings.lease_ms, 3000 * beat_s))
-        worker.work(logging_level="WARNING")
+        worker.work(logging_level=logging.getLogger("rq").getEffectiveLevel())
     return worker.told_to_stop
 
 

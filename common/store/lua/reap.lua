@@ -2,14 +2,16 @@
 -- another; after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
 -- ARGV 1 lease ms, 2 losses allowed, 3 leases at most, 4 dead letters kept
--- returns {'grace', 0} within one lease of a server start or failover (nobody could renew), else {'ok', ended leases}
+-- returns {'grace'} within one lease of a server start or failover (nobody could renew), else
+--   {'ok', {request, workflow, node, claimant, losses, ...}}: what was lost
 --@include base
 --@include post
 --@include queue
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
-if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace', 0} end
+if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace'} end
+local lost = {}
 local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
 for _, id in ipairs(ids) do
   local record = p .. 'request:' .. id
@@ -17,6 +19,7 @@ for _, id in ipairs(ids) do
   local workflow, node, claimant = unpack(redis.call('HMGET', record, 'workflow', 'node', 'claimant'))
   if workflow then
     local losses = redis.call('HINCRBY', record, 'losses', 1)
+    for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
     detach(id)
     if losses >= tonumber(ARGV[2]) then
       redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
@@ -26,4 +29,4 @@ for _, id in ipairs(ids) do
     end
   end
 end
-return {'ok', #ids}
+return {'ok', lost}

@@ -1,0 +1,62 @@
+"""The roster: what becomes of instances and tool workers, told once per change. Reads only; others act on it."""
+
+import logging
+from typing import NamedTuple
+
+from common import clock
+from common.logs import several
+from coordinator.desk import Desk
+
+LOOK_S = 1.0
+log = logging.getLogger("hexgen.coordinator")
+
+
+class Seen(NamedTuple):
+    """One member as it was seen; a later epoch is a later incarnation."""
+
+    status: str
+    epoch: int = 0
+
+
+class Roster:
+    """Compares each look with the one before. What comes and goes between two looks is not seen."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._before: dict[str, Seen] | None = None
+
+    async def __call__(self) -> None:
+        """One look, then a pause."""
+        await self.look()
+        await clock.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Tell what has changed; the first time, who is there."""
+        cell = self._desk.cell
+        now = {f"instance {known.id}": Seen(known.status, known.epoch) for known in await cell.instances.all()}
+        now |= {f"tool worker {name}": Seen("ready") for name in await cell.offers.all()}
+        before, self._before = self._before, now
+        if before is None:
+            log.info(
+                "there are: %s", several(f"{name} ({seen.status})" for name, seen in now.items()) or "no instances"
+            )
+            return
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
+                self._tell(name, before.get(name), now.get(name))
+
+    def _tell(self, name: str, before: Seen | None, now: Seen | None) -> None:
+        level = logging.WARNING if now is not None and now.status == "lost" else logging.INFO
+        self._desk.reports.tell(level, "changes of instances and tool workers", "%s %s", name, _change(before, now))
+
+
+def _change(before: Seen | None, now: Seen | None) -> str:
+    if now is None:
+        return "has left: it is not registered any more"
+    if now.status == "lost":
+        return "is lost: nothing was heard of it for a lease, so what it has queued is routed anew"
+    if before is None:
+        return f"has joined; it is {now.status}"
+    if before.epoch != now.epoch:
+        return f"has been started again; it is {now.status}"
+    return "is back" if before.status == "lost" and now.status == "ready" else f"is {now.status}"
