@@ -38,7 +38,10 @@ class Shell:
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    stdout, stderr = process.communicate(timeout=60)
+    try:
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     return process.returncode, stdout, stderr
 
 

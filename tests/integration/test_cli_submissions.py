@@ -86,11 +86,14 @@ def command(environment: dict[str, str], *words: str) -> "subprocess.Popen[str]"
 
 def test_who_waits_is_told_what_for_and_keeps_the_id(environment: dict[str, str]) -> None:
     waiting = command(environment, "submit", "one", "--id", "order-1", "--wait")
-    assert waiting.stderr is not None
-    assert waiting.stderr.readline() == "order-1\n"
-    assert "is submitted, not accepted yet: is a coordinator running?" in waiting.stderr.readline()
-    waiting.send_signal(signal.SIGINT)
-    stdout, stderr = waiting.communicate(timeout=30)
+    try:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "order-1\n"
+        assert "is submitted, not accepted yet: is a coordinator running?" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        stdout, stderr = waiting.communicate(timeout=30)
+    finally:
+        waiting.kill()
     assert (waiting.returncode, stdout, stderr.strip()) == (1, "", "Aborted!")
 
 
