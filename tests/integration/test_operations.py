@@ -3,9 +3,10 @@
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, first_version, join, mail, push, queued
 
+from common import wire
 from common.errors import Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
-from common.model import Node
+from common.model import Head, Node, Slo
 from common.store.cell import Cell
 from common.store.inbox import Answer, Commit, End
 from common.store.queues import Room
@@ -35,6 +36,14 @@ async def test_accept_settles_its_entry_unless_the_id_is_taken(cell: Cell) -> No
     await cell.inbox.read(cell.keys.submissions, "c1", 10)
     assert await accept(cell, digest="d2", entry=second) == "other"
     assert await cell.client.xlen(cell.keys.submissions) == 1
+
+
+async def test_accept_tells_a_known_workflow_with_its_first_deadline(cell: Cell) -> None:
+    await accept(cell, entry="1-0")
+    later = Head("acme", "chain", "def1", {"x": 1}, Slo(9_000, 99_000), "msgpack")
+    assert await cell.inbox.accept("w1", "2-0", "d1", later, wire.pack({"name": "chain"}), 60_000) == "same"
+    told = await cell.records.look({"1-0": "0", "2-0": "0"}, 0.1)
+    assert [data["deadline_at"] for _, _, kind, data in told if kind == "accepted"] == [61_000, 61_000]
 
 
 async def test_accept_keeps_a_registered_definition_for_ever(cell: Cell) -> None:

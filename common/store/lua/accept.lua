@@ -7,13 +7,14 @@
 --@include post
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
-local known = redis.call('HGET', key, 'document')
+local known, encoding, event = unpack(redis.call('HMGET', key, 'document', 'encoding', 'accepted'))
 local answer = 'accepted'
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
   -- Versions begin at the time of acceptance: an id that is used again never meets what is remembered of its first use.
-  redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4])
+  redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
+    'encoding', ARGV[8], 'accepted', ARGV[9])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
   local definition = p .. 'definition:' .. ARGV[5]
   if redis.call('EXISTS', definition) == 0 then
@@ -27,7 +28,8 @@ end
 if answer ~= 'other' then
   if ARGV[2] ~= ARGV[1] then
     local told = p .. 'workflow:' .. ARGV[2] .. ':events'
-    redis.call('XADD', told, '*', 'type', 'accepted', ARGV[8], ARGV[9])
+    -- A workflow known already is told as it was accepted: it keeps its first deadline.
+    redis.call('XADD', told, '*', 'type', 'accepted', encoding or ARGV[8], event or ARGV[9])
     redis.call('PEXPIRE', told, ARGV[11])
   end
   settle('submissions', ARGV[2])
