@@ -141,7 +141,7 @@ class Node:
 
     `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed;
     `error`: why it has failed, or is not queued now; `prompt_tokens`: its prompt's length as counted by an engine that
-    had no room for it, else 0.
+    had no room for it, else 0; `waiting_since`: ms of Redis time since when no instance could take it, else 0.
     """
 
     status: str = "pending"
@@ -152,6 +152,7 @@ class Node:
     attempt: int = 0
     error: str = ""
     prompt_tokens: int = 0
+    waiting_since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,8 @@ def unpack_head(data: bytes) -> Head:
 def pack_node(node: Node) -> bytes:
     """See `Node`."""
     fields = (node.status, node.left, node.round, node.request, node.phase, node.attempt, node.error)
-    return pack((*fields, node.prompt_tokens) if node.prompt_tokens else fields)
+    rare = (node.prompt_tokens, node.waiting_since)
+    return pack((*fields, *rare) if any(rare) else fields)
 
 
 def unpack_node(data: bytes) -> Node:

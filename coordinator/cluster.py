@@ -16,8 +16,8 @@ class Cluster:
     """Read by the core; what it dispatches is added to the backlog at once, so that one batch does not pile up.
 
     instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
-    by age; turn counts dispatches, for rotations; tools: those of each tool worker. `expected_s` keeps what `Remaining`
-    expects of stages not started.
+    by age; turn counts dispatches, for rotations; tools: those of each tool worker; patience_ms: how
+    long a late request still waits for an instance. `expected_s` keeps what `Remaining` expects of stages not started.
     """
 
     def __init__(
@@ -29,7 +29,9 @@ class Cluster:
         new_id: Callable[[], str],
         turn: int = 0,
         tools: Sequence[frozenset[str]] = (),
+        patience_ms: int = 0,
     ) -> None:
+        self.patience_ms = patience_ms
         self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
         self.backlog_ms = dict(backlog_ms)

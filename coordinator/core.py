@@ -259,7 +259,7 @@ class _Walk(Ledger):
         if isinstance(routed, Parked):
             self._park(at, routed)
             return 0
-        self.move_request(at.key, "dispatch", request=request, error="")
+        self.move_request(at.key, "dispatch", request=request, error="", waiting_since=0)
         self.out.pushes.append(routed)
         return routed.call.characters()
 
@@ -268,10 +268,12 @@ class _Walk(Ledger):
         if parked.hopeless:
             self.fail(at.key, parked.reason)
             return
-        if self.left_ms <= 0:
+        since = self.node(at.key).waiting_since or self.now
+        patience_ms = max(self.left_ms, since + self._cluster.patience_ms - self.now)
+        if patience_ms <= 0:
             self.fail(at.key, f"{parked.reason}, and the deadline has passed")
             return
         if self.node(at.key).error != parked.reason:
             self.tell("waiting", {"stage": at.key, "reason": parked.reason})
-        self.move_request(at.key, "park", error=parked.reason)
-        self.out.delays.append((at.key, min(self.left_ms, LOOK_AGAIN_MS)))
+        self.move_request(at.key, "park", error=parked.reason, waiting_since=since)
+        self.out.delays.append((at.key, min(patience_ms, LOOK_AGAIN_MS)))

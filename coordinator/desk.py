@@ -49,7 +49,9 @@ class Desk:
             turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
             instances = await self.cell.instances.all()
             tools = tuple((await self.cell.offers.all()).values())
-            self._cluster = Cluster(instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools)
+            self._cluster = Cluster(
+                instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms
+            )
             self._refreshed_at = now
         self._cluster.backlog_ms = await self.cell.instances.backlogs()
         return self._cluster

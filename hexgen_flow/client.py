@@ -29,6 +29,10 @@ MAX_DEPTH = 32
 log = logging.getLogger("hexgen.client")
 
 
+FORM_OF_REPLIES = frozenset({"protocol", "decode_responses", "legacy_responses", "encoding"})
+"""Options of a Redis URL that would change what is read here."""
+
+
 class ClientError(Exception):
     """Base of all that a client raises."""
 
@@ -98,6 +102,8 @@ class Client:
             self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
         except ValueError as error:
             raise InvalidValue(f"url: {error}") from None
+        if fixed := FORM_OF_REPLIES & self._redis.connection_pool.connection_kwargs.keys():
+            raise InvalidValue(f"url: {min(fixed)} is not to be chosen; take it out")
         self._prefix = f"{{hexgen:{namespace}}}:"
 
     def __enter__(self) -> "Client":

@@ -41,7 +41,7 @@ class Runner:
         self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
         self._waiter: asyncio.Task[bool] | None = None
-        self._suspect = asyncio.Event()
+        self._engine_dead = asyncio.Event()
         self._draining = False
         self._hurried = asyncio.Event()
         self._patience_ends = math.inf
@@ -137,17 +137,18 @@ class Runner:
         try:
             await self._engine.health()
         except EngineError:
-            self._suspect.set()
-            return True
-        return False
+            self._engine_dead.set()
+        return self._engine_dead.is_set()
 
     async def health_loop(self) -> None:
-        """Return once the engine cannot serve any more; it is asked every few seconds, and when a call has failed."""
+        """Return once the engine cannot serve any more; it is asked every few seconds, and when a call has failed.
+
+        Dead once is dead for good: what was running then waits to be given back.
+        """
         while not await self._engine_died():
-            self._suspect.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEALTH_EVERY_S):
-                    await self._suspect.wait()
+                    await self._engine_dead.wait()
 
     async def _tell(self, claim: Claim, text: str) -> None:
         """Tokens are told on a best effort: a store that is away costs its watchers a piece, not the attempt."""
@@ -274,7 +275,7 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         runner.stop_claiming(grace_s)
         await claiming
         await runner.drain(0.0 if watching.done() else grace_s)
-    except Unregistered:
+    except SeatLost:
         await runner.abandon()
         raise
     finally:

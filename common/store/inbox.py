@@ -144,17 +144,8 @@ class Inbox:
         return str(reply.decode())
 
     async def refuse(self, entry: str, encoding: str, reason: Json, keep_ms: int) -> None:
-        """Tell the submitter why, under the entry's own id, and settle the entry."""
-        events = self._keys.events(entry)
-        with translated():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                fields = {"type": "rejected", encoding: wire.dump(reason, encoding)}
-                pipeline.xadd(events, fields, maxlen=KEEP_EVENTS)
-                pipeline.pexpire(events, keep_ms)
-                pipeline.hincrby(self._keys.ended, "rejected", 1)
-                pipeline.xack(self._keys.submissions, GROUP, entry)
-                pipeline.xdel(self._keys.submissions, entry)
-                await pipeline.execute()
+        """Tell the submitter why, under the entry's own id, and settle the entry; once."""
+        await self._scripts.run("refuse", entry, encoding, wire.dump(reason, encoding), keep_ms)
 
     async def forget_consumers(self, idle_ms: int) -> None:
         """Remove group members that have been silent that long and hold nothing."""

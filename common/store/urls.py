@@ -5,6 +5,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+FORM_OF_REPLIES = frozenset({"protocol", "decode_responses", "legacy_responses", "encoding"})
+"""Options of a connection that would change what is read of it."""
 _DATABASE = re.compile(r"/?[0-9]*/?")
 
 
@@ -13,6 +15,8 @@ def check(url: str) -> None:
     scheme, found, _ = url.partition("://")
     if not found or scheme not in SCHEMES:
         raise ValueError(f"must begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
+    if fixed := FORM_OF_REPLIES & parse_qs(urlsplit(url).query).keys():
+        raise ValueError(f"{min(fixed)} is not to be chosen; take it out")
     if is_sentinel(url):
         sentinel_parts(url)
     elif scheme == "unix":

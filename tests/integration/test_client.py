@@ -211,3 +211,8 @@ def test_waiting_outlives_a_restart_of_redis(tmp_path: Path, logged: "queue.Queu
             tell(connection, "n", "order-1", "completed", workflow="order-1", output="done")
             assert [(event.type, event.data.get("output")) for event in rest.result()] == [("completed", "done")]
     assert logged.empty()
+
+
+def test_options_that_change_what_is_read_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="url: protocol is not to be chosen"):
+        Client("redis://127.0.0.1:1/0?protocol=3")

@@ -295,3 +295,17 @@ async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:
     await cell.client.script_flush()
     looks = await cell.inbox.begin([("w1", -1), ("w1", -1)], 10)
     assert [look.version for look in looks] == [await first_version(cell) + 1] * 2
+
+
+async def test_what_another_coordinator_has_answered_is_not_answered_again(cell: Cell) -> None:
+    """As after a long pause: its entry was taken over meanwhile."""
+    await accept(cell)
+    entry = await cell.records.submit({"cancel": "w1"})
+    assert await cell.inbox.cancel("w1", "enough", entry)
+    await cell.inbox.commit([Commit("w1", "", await first_version(cell), 0, "json", end=End("cancelled", {}, 60_000))])
+    assert await cell.inbox.cancel("w1", "enough", entry)
+    wrong = await cell.records.submit({"workflow": "none"})
+    for _ in range(2):
+        await cell.inbox.refuse(wrong, "json", {"error": "no such"}, 60_000)
+    assert await cell.client.xlen(cell.keys.events(wrong)) == 1
+    assert (await cell.records.counts())["rejected"] == 1

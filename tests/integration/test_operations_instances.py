@@ -142,3 +142,11 @@ async def test_an_instance_whose_record_cannot_be_read_does_not_hide_the_others(
         assert [instance.id for instance in await cell.instances.all()] == ["e"]
     assert [shown["instance"] for shown in await cell.instances.describe()] == ["e"]
     assert caplog.text.count("cannot be read") == 4
+
+
+async def test_a_draining_instance_that_falls_silent_does_not_come_back_as_ready(cell: Cell) -> None:
+    seat = await dispatched(cell, push("r1", "s"))
+    await cell.instances.evacuate("a", "draining", seat.epoch)
+    await cell.instances.evacuate("a", "lost")
+    await cell.queues.renew(seat, LEASE_MS, {}, [])
+    assert (await cell.instances.all())[0].status == "draining"

@@ -32,6 +32,7 @@ class GatedEngine:
         self.running = 0
         self.most = 0
         self.dead = False
+        self.recovers = False
         self.started = asyncio.Event()
         self.changed = asyncio.Event()
 
@@ -76,6 +77,7 @@ class GatedEngine:
 
     async def health(self) -> None:
         if self.dead:
+            self.dead = not self.recovers
             raise EngineError("the engine is dead")
 
     async def close(self) -> None: ...
@@ -244,6 +246,7 @@ async def test_a_superseded_worker_leaves_the_later_one_alone(bench: Bench) -> N
         await bench.serving
     assert (await bench.cell.instances.all())[0].status == "ready"
     assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 1
+    assert {type(event) for event in await bench.mail(2)} == {Evacuated}  # what it was running costs no lease
 
 
 @pytest.mark.parametrize("by", ["claim", "renewal"])
@@ -323,6 +326,17 @@ async def test_a_dead_engine_gives_all_it_had_back_and_ends_its_worker(bench: Be
     assert {type(event) for event in await bench.mail(3)} == {Evacuated}  # no attempt is lost
     assert (await bench.cell.instances.all())[0].status == "draining"
     assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+
+
+async def test_an_engine_that_seems_to_recover_from_its_death_is_dead(bench: Bench) -> None:
+    """What it was running waits to be given back: there is no way back."""
+    await bench.push("one")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    bench.engine.dead = True
+    bench.engine.recovers = True
+    bench.engine.gates["r0"].set()
+    await bench.serving
+    assert [type(event) for event in await bench.mail(1)] == [Evacuated]
 
 
 async def test_an_engine_that_dies_idle_is_noticed(bench: Bench) -> None:

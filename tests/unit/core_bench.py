@@ -86,7 +86,9 @@ class Bench:
         rules: Policy | None = None,
         slo_s: float = 60.0,
         packed: bool = False,
+        patience_ms: int = 0,
     ) -> None:
+        self.patience_ms = patience_ms
         compiled = document if isinstance(document, Definition) else definition(document, inputs)
         slo = Slo(START, START + round(slo_s * 1000))
         self.workflow = Workflow("w", Head("t", compiled.name, compiled.digest, dict(inputs or {}), slo), compiled)
@@ -108,6 +110,7 @@ class Bench:
     def register(self, *instances: Instance) -> None:
         """These are the instances now."""
         self.cluster = Cluster(instances, {}, self._rules, self.estimates, self._new_id, tools=self._offered)
+        self.cluster.patience_ms = self.patience_ms
 
     def offer(self, *offered: Iterable[str]) -> None:
         """These are the tool workers now, by what each has; at the start there is one that has all that is needed."""

@@ -41,6 +41,23 @@ def test_at_the_deadline_waiting_has_an_end():
     assert bench.error == ("a", f"{NOBODY}, and the deadline has passed")
 
 
+def test_a_late_workflow_waits_out_an_instance_that_is_started_again():
+    bench = Bench(ONE, slo_s=5, patience_ms=2500, packed=True)
+    bench.submit()
+    bench.now += 10_000
+    bench.register()
+    assert bench.evacuate("a").delays == [("a", 1000)]
+    assert bench.wait().delays == [("a", 1000)]
+    bench.register(*TWO)
+    bench.wait()
+    assert bench.queued == ["a"]
+    bench.register()
+    bench.evacuate("a")  # the patience begins anew
+    assert [bench.wait().delays for _ in range(2)] == [[("a", 1000)], [("a", 500)]]
+    bench.wait()
+    assert bench.error == ("a", f"{NOBODY}, and the deadline has passed")
+
+
 def test_the_user_is_told_again_when_it_waits_a_second_time():
     bench = Bench(ONE)
     bench.submit()

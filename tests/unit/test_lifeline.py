@@ -13,10 +13,11 @@ from common import lifeline
 END_S = 10.0
 
 CHILD = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: (print("told to end", flush=True), sys.exit(0)))
-print("ready", flush=True)
-signal.pause()
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"told to end\\n"), os._exit(0)))
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(0.01)
 """
 PARENT = """
 import signal, subprocess, sys

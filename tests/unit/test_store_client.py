@@ -57,6 +57,8 @@ def test_a_sentinel_url_names_hosts_and_service() -> None:
         ("redis+sentinel://h/main", "hosts with ports"),
         ("redis+sentinel://h:x/main", "port must be a number"),
         ("redis+sentinel://h:26379/main/x", "database's number"),
+        ("redis://127.0.0.1:1/0?protocol=3", "protocol is not to be chosen"),
+        ("redis+sentinel://127.0.0.1:1/main?decode_responses=true", "decode_responses is not to be chosen"),
     ],
 )
 def test_a_bad_url_is_refused_in_a_sentence(url: str, said: str) -> None:
@@ -127,9 +129,35 @@ def test_what_an_operation_cannot_work_with_is_a_bad_record(text: str) -> None:
     assert isinstance(translate(ResponseError(text)), BadRecord)
 
 
-def test_errors_of_the_network_are_unavailable() -> None:
+def test_a_code_counts_only_where_codes_stand() -> None:
+    """Not in what the message quotes."""
+    quoted = "user_script:2: attempt to perform arithmetic on field 'OOM' (a nil value) script: on @user_script:2."
+    assert isinstance(translate(ResponseError(quoted)), BadRecord)
+    for text in ("unknown command 'BUSY'", "unknown command 'user_script'", "Invalid stream ID: WRONGTYPE"):
+        assert isinstance(translate(ResponseError(text)), StoreRefused)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("no route to host"),
+        RuntimeError("Event loop is closed"),
+        RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+        RuntimeError("Cannot call write() after write_eof()"),
+    ],
+)
+def test_errors_of_the_network_are_unavailable(error: Exception) -> None:
     with pytest.raises(StoreUnavailable), translated():
-        raise OSError("no route to host")
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError("too deep, or closed"), NotImplementedError("closed"), RuntimeError("read() called twice")]
+)
+def test_errors_of_the_program_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, translated():
+        raise error
+    assert caught.value is error
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "{x}", "ä", "a:b"])

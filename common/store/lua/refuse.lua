@@ -1,0 +1,13 @@
+-- refuse: the submitter is told why under its entry's id, and the entry is settled; once, whoever else has taken it.
+-- KEYS[1] prefix
+-- ARGV 1 submission entry id, 2 event field, 3 event (opaque), 4 ms the answer is kept
+-- returns 1, or 0 when the entry was settled before: nothing is written then
+--@include base
+--@include settle
+if #redis.call('XRANGE', p .. 'submissions', ARGV[1], ARGV[1]) == 0 then return 0 end
+settle('submissions', ARGV[1])
+local told = p .. 'workflow:' .. ARGV[1] .. ':events'
+redis.call('XADD', told, '*', 'type', 'rejected', ARGV[2], ARGV[3])
+redis.call('PEXPIRE', told, ARGV[4])
+redis.call('HINCRBY', p .. 'ended', 'rejected', 1)
+return 1
