@@ -1,5 +1,6 @@
 """Connections to Redis, and what its errors mean to us. Knows URLs and time-outs; nothing of workflows."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -50,8 +51,15 @@ _TRANSIENT = (
 )  # fmt: skip
 _RIGHTS = ("ACL failure", "The user executing the script")
 """Missing rights as an operation tells them, in Redis 7 and in 6.2."""
-_RECORD = ("WRONGTYPE", "user_script")
-"""What is left when an operation fails is the fault of what it found. Servers name the line of the script it was in."""
+_PLACE = re.compile(r"(?:ERR )?(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?-?")
+"""What can stand before an error's code: 6.2 tells first in which script it was, and wraps what the command said."""
+_IN_SCRIPT = re.compile(
+    r"(?:ERR )?Error running script \(|@?user_script: ?\d+: |.* script: (?:\w+, )?on @user_script:\d+\.$", re.S
+)
+"""As servers name the line of a script: 6.2 at the beginning, later ones at the end. What is left when an operation
+fails is the fault of what it found."""
+_CLOSED = re.compile(r"clos(?:ed|ing)\b|after write_eof|after shutdown|Executor shutdown")
+"""What asyncio and uvloop say, as a mere RuntimeError, of a transport or a loop that has been closed under a call."""
 
 
 class NoTls(RedisError):
@@ -144,22 +152,22 @@ def translated() -> Iterator[None]:
     except RedisError as error:
         raise translate(error) from error
     except (OSError, RuntimeError) as error:
-        raise StoreUnavailable(f"Redis cannot be reached: {error}") from error
+        if isinstance(error, OSError) or (type(error) is RuntimeError and _CLOSED.search(str(error))):
+            raise StoreUnavailable(f"Redis cannot be reached: {error}") from error
+        raise
 
 
 def translate(error: RedisError) -> StoreUnavailable | StoreRefused | BadRecord:
     """Our word for an error of the library."""
     text = str(error)
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or _has(text, _RIGHTS):
+    said = text[_PLACE.match(text).end() :]  # type: ignore[union-attr]
+    code = said.partition(" ")[0]
+    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or said.startswith(_RIGHTS):
         return StoreRefused(f"Redis refuses: {text}")
-    if isinstance(error, _PASSING) or _has(text, _TRANSIENT):
+    if isinstance(error, _PASSING) or code in _TRANSIENT:
         return StoreUnavailable(f"Redis cannot be reached or does not serve now: {text}")
-    if isinstance(error, ResponseError) and _has(text, _RECORD):
+    if isinstance(error, ResponseError) and (code == "WRONGTYPE" or _IN_SCRIPT.match(text)):
         return BadRecord(f"Redis cannot work with what it holds: {text}")
     if isinstance(error, ResponseError):
         return StoreRefused(f"Redis refuses: {text}")
     return StoreUnavailable(f"Redis: {text}")
-
-
-def _has(text: str, words: tuple[str, ...]) -> bool:
-    return any(word in text for word in words)
