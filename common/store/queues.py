@@ -1,12 +1,13 @@
 """What workers do with their queue, and what the recoverer does for those that cannot: leases, tokens, re-routing."""
 
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from common import wire
-from common.errors import Superseded, Unregistered
+from common.errors import BadRecord, Superseded, Unregistered
 from common.events import Outcome
 from common.model import TOOLS, Claim, Json
 from common.store.client import BLOCK_S, Client, translated
@@ -14,6 +15,7 @@ from common.store.keys import Keys
 from common.store.scripts import Call, Scripts
 
 DEAD_LETTERS = 10_000
+log = logging.getLogger("hexgen.store")
 _SEAT_LOST: dict[bytes, type[Superseded | Unregistered]] = {b"epoch": Superseded, b"gone": Unregistered}
 
 
@@ -71,10 +73,8 @@ class Queues:
         )  # fmt: skip
         _check_seat(seat, reply[0])
         now, flat = reply[1], reply[2]
-        return [
-            wire.unpack_claim(flat[i].decode(), int(flat[i + 1]), flat[i + 2], int(flat[i + 3]), int(flat[i + 4]), now)
-            for i in range(0, len(flat), 5)
-        ]
+        found = [_claim(flat[i : i + 5], now) for i in range(0, len(flat), 5)]
+        return [claim for claim in found if claim is not None]
 
     async def wait(self, instance: str) -> bool:
         """Sleep until something is pushed to the queue, at most BLOCK_S. True when woken."""
@@ -91,7 +91,10 @@ class Queues:
         return reply[1].decode(), [request.decode() for request in reply[2]]
 
     async def finish(self, ended: Sequence[tuple[str, int, Outcome | BaseException]]) -> list[bool]:
-        """Hand in (request, token, outcome or failure); False where the lease was lost and nothing was written."""
+        """Hand in (request, token, outcome or failure); False where it does not count.
+
+        Either the lease was lost, or the record cannot be read (which is logged); nothing was written then.
+        """
         calls = []
         for request, token, outcome in ended:
             if isinstance(outcome, Outcome):
@@ -100,11 +103,18 @@ class Queues:
                 retryable, prompt_tokens = getattr(outcome, "retryable", True), getattr(outcome, "prompt_tokens", 0)
                 reason = wire.pack_failure(str(outcome), retryable, prompt_tokens)
                 calls.append(Call("fail", (request, token, reason)))
-        return [bool(reply) for reply in await self._scripts.run_many(calls)]
+        return await self._counted(calls)
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
-        """Give claimed requests back, to be routed anew."""
-        await self._scripts.run_many([Call("release", pair) for pair in held])
+        """Give claimed requests back, to be routed anew; a bad record keeps none of the others."""
+        await self._counted([Call("release", pair) for pair in held])
+
+    async def _counted(self, calls: Sequence[Call]) -> list[bool]:
+        replies = await self._scripts.try_many(calls)
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, BadRecord):
+                log.warning("request %s: %s cannot take effect: %s", call.args[0], call.script, reply)
+        return [not isinstance(reply, BadRecord) and bool(reply) for reply in replies]
 
     async def emit_tokens(self, claim: Claim, text: str) -> None:
         """Tell the workflow's watchers a piece of the answer. A later attempt has a larger number and begins anew."""
@@ -137,6 +147,16 @@ class Queues:
     async def wait_tools(self) -> bool:
         """Sleep until a tool request is pushed, at most BLOCK_S."""
         return await self.wait(TOOLS)
+
+
+def _claim(parts: Sequence[Any], now: int) -> Claim | None:
+    """None, and logged, where it cannot be read: its lease will run out, and with enough losses its workflow fails."""
+    request = parts[0].decode()
+    try:
+        return wire.unpack_claim(request, int(parts[1]), parts[2], int(parts[3]), int(parts[4]), now)
+    except Exception as error:  # whatever bytes can lead to
+        log.warning("request %s cannot be read and is left to its lease: %s: %s", request, type(error).__name__, error)
+        return None
 
 
 def _check_seat(seat: Seat, word: bytes) -> None:

@@ -54,7 +54,15 @@ async def handle(desk: Desk, entries: Sequence[Entry]) -> None:
         if not calls:
             return
         calls = await _round(desk, calls)
-    log.warning("%d workflows keep moving under us; left to be taken over", len(calls))
+    for call in calls:
+        if call.fault:
+            desk.reports.tell(
+                logging.ERROR, "workflows that cannot be ended",
+                "workflow %s cannot be ended: %s", call.workflow, call.fault,
+            )  # fmt: skip
+    moving = sum(not call.fault for call in calls)
+    if moving:
+        log.warning("%d workflows keep moving under us; left to be taken over", moving)
 
 
 async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:

@@ -104,13 +104,6 @@ async def plain_request(bench: Bench) -> None:
     await bench.cell.client.hset(bench.cell.keys.workflow("bad"), "head", GARBAGE)
 
 
-async def request_without_load(bench: Bench) -> None:
-    """What a step of the workflow wants to drop stops the operation in the middle."""
-    (request,) = await queued_of(bench, "bad")
-    await bench.cell.client.hdel(bench.cell.keys.request(request), "load_ms")
-    await bench.cell.inbox.cancel("bad", "no reason")
-
-
 async def queued_of(bench: Bench, workflow: str) -> list[str]:
     keys, found = bench.cell.keys, []
     for request in await bench.cell.client.zrange(keys.queue("a"), 0, -1):
@@ -143,7 +136,6 @@ FAULTS: dict[str, Break] = {
     "events that are no stream": events_that_are_no_stream,
     "outputs that are no hash": plain_outputs,
     "a request that is no hash": plain_request,
-    "a request without a load": request_without_load,
     "a workflow that is no hash": plain_workflow,
 }
 
@@ -322,3 +314,83 @@ async def test_a_submission_that_cannot_be_taken_is_refused_alone(cell: Cell) ->
     await intake(bench.desk)
     assert [await bench.told(entry.decode()) for entry in entries] == [["rejected"], ["rejected"], ["accepted"]]
     assert await cell.client.xlen(cell.keys.submissions) == 0
+
+
+@pytest.mark.parametrize("key", ["workflow", "mailbox", "outputs"])
+async def test_a_result_for_a_broken_workflow_ends_it_and_no_other(cell: Cell, key: str) -> None:
+    bench = Bench(cell, "bad", "good")
+    await bench.start()
+    await cell.client.set(getattr(cell.keys, key)("bad"), "of another type")
+    await bench.answer()
+    assert await cell.client.zcard(cell.keys.leases) == 0
+    await bench.step()
+    assert await cell.records.live(10) == ["good"]
+    assert (await bench.told("bad"))[-1] == "failed"
+    await bench.answer()
+    await bench.step()
+    assert (await cell.records.result("good"))["output"] == "it"  # type: ignore[index]
+    assert await bench.open_calls() == (await cell.instances.backlogs())["a"] == 0
+
+
+async def test_a_broken_request_stops_no_other(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
+    """Not when results are handed in, leases renewed, requests given back or leases ended."""
+    caplog.set_level(logging.WARNING, "hexgen.store")
+    bench = Bench(cell, "bad", "good", "given")
+    await bench.start()
+    bad, good, given = await cell.queues.claim(bench.seat, call_id(), 60_000, ROOM)
+    await cell.client.set(cell.keys.request(bad.request), "no hash")
+    held = [(claim.request, claim.token) for claim in (bad, good, given)]
+    assert await cell.queues.renew(bench.seat, 60_000, {}, held) == ("ready", [bad.request])
+    ended = [(claim.request, claim.token, Outcome("it", "a")) for claim in (bad, good)]
+    assert await cell.queues.finish(ended) == [False, True]
+    assert [bad.request in record.getMessage() for record in caplog.records] == [True]
+    await cell.queues.release([held[0], held[2]])
+    assert await cell.client.zrange(cell.keys.leases, 0, -1) == [bad.request.encode()]
+    await cell.client.hset(f"{cell.keys.prefix}server", mapping={"since": 0})
+    await cell.client.zadd(cell.keys.leases, {bad.request: 0})
+    while await cell.queues.reap(0, 3) is None:
+        pass
+    assert await cell.client.zcard(cell.keys.leases) == 0
+
+
+async def test_a_broken_request_at_the_head_of_its_queue_lets_the_others_through(cell: Cell) -> None:
+    bench = Bench(cell, "bad", "odd", "good")
+    await bench.start()
+    (bad,), (odd,), (good,) = [await queued_of(bench, name) for name in bench.names]
+    await cell.client.set(cell.keys.request(bad), "no hash")
+    await cell.client.hset(cell.keys.request(odd), mapping={"payload": GARBAGE, "prompt_tokens": "many"})
+    claims = await cell.queues.claim(bench.seat, call_id(), 60_000, ROOM)
+    assert [claim.request for claim in claims] == [good]
+    assert await cell.client.zcard(cell.keys.queue("a")) == 0
+    assert set(await cell.client.zrange(cell.keys.leases, 0, -1)) == {odd.encode(), good.encode()}
+
+
+async def test_a_request_without_a_load_is_dropped_like_any_other(cell: Cell) -> None:
+    bench = Bench(cell, "w")
+    await bench.start()
+    (request,) = await queued_of(bench, "w")
+    await cell.client.hdel(cell.keys.request(request), "load_ms")
+    await cell.inbox.cancel("w", "no reason")
+    await bench.step()
+    assert (await bench.told("w"))[-1] == "cancelled"
+    assert await cell.client.zcard(cell.keys.queue("a")) == 0
+
+
+async def test_a_delay_of_no_workflow_holds_up_no_other(cell: Cell) -> None:
+    await cell.client.zadd(f"{cell.keys.prefix}delayed", {"nobody": 1, "w b": 2})
+    assert await cell.queues.promote() == 2
+
+
+async def test_a_workflow_that_cannot_even_be_ended_is_told_with_its_fault(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    bench = Bench(cell, "bad")
+    await bench.start()
+    await cell.client.delete(f"{cell.keys.prefix}live")
+    await cell.client.set(f"{cell.keys.prefix}live", "no sorted set")
+    await mail(b"hello")(bench)
+    await cell.client.xadd(cell.keys.completions, {"workflow": "bad"})
+    await bench.step()
+    assert "workflow bad cannot be ended: Redis cannot work with" in caplog.text
+    assert "moving under us" not in caplog.text

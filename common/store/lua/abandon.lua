@@ -11,7 +11,7 @@ local key = p .. 'workflow:' .. ARGV[1]
 settle('completions', ARGV[2])
 if not redis.call('ZSCORE', p .. 'live', ARGV[1]) then return {-1, 0} end
 for i = 6, #ARGV do
-  pcall(detach, ARGV[i]) -- its record may be what is broken
+  detach(ARGV[i])
   redis.call('DEL', p .. 'request:' .. ARGV[i])
 end
 for name, kind in pairs({[key] = 'hash', [key .. ':events'] = 'stream'}) do

@@ -18,7 +18,7 @@ if before[1] == ARGV[4] then
   for i = 2, #before do
     local record = p .. 'request:' .. before[i]
     local claimant, token, payload, enqueued_at, deadline_at =
-      unpack(redis.call('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at'))
+      unpack(try('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at') or {})
     if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then
       give(before[i], token, payload, enqueued_at, deadline_at)
     end
@@ -31,13 +31,15 @@ while most > 0 and prefill > 0 do
   if not id then break end
   local record = p .. 'request:' .. id
   local payload, prompt, enqueued_at, deadline_at =
-    unpack(redis.call('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at'))
-  if payload and tonumber(prompt) > kv then break end
+    unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at') or {})
+  prompt = tonumber(prompt or '') or 0
+  if payload and prompt > kv then break end
   redis.call('ZREM', queue, id)
-  if payload then
+  local token = payload and try('HINCRBY', record, 'token', 1)
+  if token then -- else there is nothing to run: the others must not wait behind it
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)
-    give(id, redis.call('HINCRBY', record, 'token', 1), payload, enqueued_at, deadline_at)
+    give(id, token, payload, enqueued_at, deadline_at)
     given[#given + 1] = id
     most, prefill, kv = most - 1, prefill - prompt, kv - prompt
   end

@@ -12,6 +12,6 @@ detach(ARGV[1])
 redis.call('DEL', record)
 redis.call('HINCRBY', p .. 'served', instance, 1)
 if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
-  redis.call('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3])
+  try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read
 end
 return 1

@@ -8,6 +8,6 @@ local due = redis.call('ZRANGEBYSCORE', p .. 'delayed', '-inf', now, 'LIMIT', 0,
 for _, member in ipairs(due) do
   redis.call('ZREM', p .. 'delayed', member)
   local workflow, node = string.match(member, '^(%S+) (%S+)$')
-  post(workflow, 'due - ' .. node)
+  if workflow then post(workflow, 'due - ' .. node) end
 end
 return #due

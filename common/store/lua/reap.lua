@@ -16,13 +16,13 @@ local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, 
 for _, id in ipairs(ids) do
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
-  local workflow, node, claimant = unpack(redis.call('HMGET', record, 'workflow', 'node', 'claimant'))
-  if workflow then
-    local losses = redis.call('HINCRBY', record, 'losses', 1)
+  local workflow, node, claimant = unpack(try('HMGET', record, 'workflow', 'node', 'claimant') or {})
+  if workflow and node then
+    local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
     for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
     detach(id)
     if losses >= tonumber(ARGV[2]) then
-      redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant)
+      redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
       post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
     else
       post(workflow, 'evacuated ' .. id .. ' ' .. node)

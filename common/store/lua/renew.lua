@@ -15,7 +15,7 @@ if ARGV[2] ~= '' then
 end
 local gone = {}
 for i = 5, #ARGV, 2 do
-  local held = redis.call('HGET', p .. 'request:' .. ARGV[i], 'token') == ARGV[i + 1]
+  local held = try('HGET', p .. 'request:' .. ARGV[i], 'token') == ARGV[i + 1]
   if held and redis.call('ZSCORE', p .. 'leases', ARGV[i]) then
     redis.call('ZADD', p .. 'leases', now + ARGV[3], ARGV[i])
   else

@@ -2,3 +2,12 @@
 local p = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+-- try: what a command replies; nil where the key or field holds something it cannot work with. Other errors (missing rights, a
+-- server in trouble) are no fault of the data: the same command again raises them in the server's own words.
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if string.find(reply.err, '^%-?WRONGTYPE') or string.find(reply.err, 'is not an integer') then return nil end
+  return redis.call(...)
+end

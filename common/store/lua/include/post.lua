@@ -1,11 +1,13 @@
 -- post: put a message in a workflow's mailbox and ring for a coordinator, unless one is already called.
 -- Mail for a workflow that has ended or never was is dropped. Returns whether it was posted.
+-- A workflow that cannot be read or take mail is rung for too: the coordinator ends it, and whoever posts goes on.
 local function post(workflow, message)
   local key = p .. 'workflow:' .. workflow
-  if redis.call('HGET', key, 'status') ~= 'running' then return false end
-  redis.call('RPUSH', key .. ':mailbox', message)
-  if redis.call('HSETNX', key, 'rung', 1) == 1 then
+  local status = try('HGET', key, 'status')
+  if status == false or status and status ~= 'running' then return false end
+  local posted = status and try('RPUSH', key .. ':mailbox', message)
+  if not posted or redis.call('HSETNX', key, 'rung', 1) == 1 then
     redis.call('XADD', p .. 'completions', '*', 'workflow', workflow)
   end
-  return true
+  return posted ~= nil
 end

@@ -14,11 +14,11 @@ end
 -- detach: take a request off its instance (queue, lease and backlog); its record stays, so its token goes on counting.
 local function detach(id)
   local key = p .. 'request:' .. id
-  local instance, load_ms = unpack(redis.call('HMGET', key, 'instance', 'load_ms'))
+  local instance, load_ms = unpack(try('HMGET', key, 'instance', 'load_ms') or {})
   redis.call('ZREM', p .. 'leases', id)
   if not instance then return end
   redis.call('ZREM', p .. 'queue:' .. instance, id)
-  redis.call('HINCRBY', p .. 'backlog', instance, -load_ms)
+  redis.call('HINCRBY', p .. 'backlog', instance, 0 - (tonumber(load_ms or '') or 0)) -- not -0: 6.2 takes none
   redis.call('HDEL', key, 'instance')
   redis.call('HSET', key, 'load_ms', 0)
 end
