@@ -14,9 +14,9 @@ local leaves = status == 'draining' and ARGV[3] == 'lost'
 if not why_not and status and not leaves then redis.call('HSET', key, 'status', ARGV[3]) end
 local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
-  local workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. id, 'workflow', 'node'))
+  local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
   redis.call('ZREM', p .. 'queue:' .. ARGV[1], id)
-  if workflow then
+  if workflow and node then
     detach(id)
     post(workflow, 'evacuated ' .. id .. ' ' .. node)
   end
