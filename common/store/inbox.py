@@ -139,7 +139,7 @@ class Inbox:
         told = {"workflow": workflow, "name": head.name, "tenant": head.tenant, "deadline_at": head.slo.deadline_at}
         reply = await self._scripts.run(
             "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
-            head.encoding, wire.dump(told, head.encoding), KEEP_EVENTS, KEEP_ANSWER_MS,
+            head.encoding, wire.dump(told, "json"), wire.dump(told, "msgpack"), KEEP_EVENTS, KEEP_ANSWER_MS,
         )  # fmt: skip
         return str(reply.decode())
 

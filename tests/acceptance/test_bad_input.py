@@ -54,7 +54,7 @@ def deployed(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("bad-input")
     own = plugins.install(folder / "own")
     with (
-        Deployment(server, namespace, folder, PYTHONPATH=str(own), HEXGEN_LEASE_S="30") as deployment,
+        Deployment(server, namespace, folder, PYTHONPATH=str(own), HEXGEN_LEASE_S="8") as deployment,
         redis.Redis.from_url(server.url) as connection,
     ):
         deployment.define(GOOD)
@@ -254,8 +254,9 @@ def test_an_output_that_cannot_be_made_fails_the_workflow(bench: Bench) -> None:
 
 
 def test_a_model_nobody_serves_is_waited_for_until_the_deadline(bench: Bench) -> None:
+    """And for a lease at least: an instance that is started again must not cost a late workflow its life."""
     workflow = bench.client.submit(one_stage(prompt="x", model="llama-900b", requires=["moon"]), slo_s=1.5)
-    accepted, started, waiting, failed = bench.client.events(workflow, timeout_s=20)
+    accepted, started, waiting, failed = bench.client.events(workflow, timeout_s=60)
     assert (accepted.type, started.type, waiting.type, failed.type) == (
         "accepted", "stage_started", "waiting", "failed"
     )  # fmt: skip
@@ -264,4 +265,4 @@ def test_a_model_nobody_serves_is_waited_for_until_the_deadline(bench: Bench) ->
         assert "llama-900b" in event
         assert "moon" in event
     assert "deadline" in failed.data["error"]
-    assert 1.5 <= failed.data["elapsed_s"] < 4
+    assert failed.data["elapsed_s"] >= 8

@@ -42,6 +42,7 @@ async def test_accept_tells_a_known_workflow_with_its_first_deadline(cell: Cell)
     await accept(cell, entry="1-0")
     later = Head("acme", "chain", "def1", {"x": 1}, Slo(9_000, 99_000), "msgpack")
     assert await cell.inbox.accept("w1", "2-0", "d1", later, wire.pack({"name": "chain"}), 60_000) == "same"
+    assert b"msgpack" in (await cell.client.xrange(cell.keys.events("2-0")))[0][1]  # in its own encoding
     told = await cell.records.look({"1-0": "0", "2-0": "0"}, 0.1)
     assert [data["deadline_at"] for _, _, kind, data in told if kind == "accepted"] == [61_000, 61_000]
 

@@ -1,20 +1,21 @@
 -- accept: a valid submission becomes a running workflow, once per id.
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
---      7 ms the definition is kept, 8 event field, 9 event (opaque), 10 events kept at most, 11 ms an answer to the entry is kept
+--      7 ms the definition is kept, 8 encoding of the submission, 9 and 10 event as json and as msgpack (opaque),
+--      11 events kept at most, 12 ms an answer to the entry is kept
 -- returns 'accepted', 'same' (id and document known already) or 'other' (id known with another document)
 --@include base
 --@include post
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
-local known, encoding, event = unpack(redis.call('HMGET', key, 'document', 'encoding', 'accepted'))
+local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
   -- Versions begin at the time of acceptance: an id that is used again never meets what is remembered of its first use.
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
-    'encoding', ARGV[8], 'accepted', ARGV[9])
+    'accepted:json', ARGV[9], 'accepted:msgpack', ARGV[10])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
   local definition = p .. 'definition:' .. ARGV[5]
   if redis.call('EXISTS', definition) == 0 then
@@ -22,15 +23,18 @@ else
   elseif redis.call('PTTL', definition) > 0 then
     redis.call('PEXPIRE', definition, ARGV[7])
   end
-  redis.call('XADD', key .. ':events', 'MAXLEN', '~', ARGV[10], '*', 'type', 'accepted', ARGV[8], ARGV[9])
+end
+-- A workflow known already is told as it was accepted, since it keeps its first deadline; in the encoding of this submission.
+local event = redis.call('HGET', key, 'accepted:' .. ARGV[8])
+if answer == 'accepted' then
+  redis.call('XADD', key .. ':events', 'MAXLEN', '~', ARGV[11], '*', 'type', 'accepted', ARGV[8], event)
   post(ARGV[1], 'submitted')
 end
 if answer ~= 'other' then
   if ARGV[2] ~= ARGV[1] then
     local told = p .. 'workflow:' .. ARGV[2] .. ':events'
-    -- A workflow known already is told as it was accepted: it keeps its first deadline.
-    redis.call('XADD', told, '*', 'type', 'accepted', encoding or ARGV[8], event or ARGV[9])
-    redis.call('PEXPIRE', told, ARGV[11])
+    redis.call('XADD', told, '*', 'type', 'accepted', ARGV[8], event)
+    redis.call('PEXPIRE', told, ARGV[12])
   end
   settle('submissions', ARGV[2])
 end
