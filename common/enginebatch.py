@@ -2,242 +2,232 @@
 
 KV of a prompt is reserved at admission. A token made gets its KV in the iteration after it; there the room may run out,
 and the sequences admitted last are taken back, to be computed again later. `common.enginemodel` times the iterations.
+
+The running ones hold `kv_tokens`, shared blocks counted once: at most one that is partly prefilled (`prefilling`, the
+last admitted), those whose prefill the current iterations complete (`joining`), and those decoding.
+`unprefilled_tokens` are of running and waiting ones; what the cache saves is known at admission.
 """
 
-from collections import deque
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from common.enginerecords import NONE, Blocks, Cache, CallRecord, Calls, EngineRecord
+from common.prefixcache import evict, hold, let_go, match
 
-from common.prefixcache import Prefix, PrefixCache
-
-ADMIT_SHARE = 0.98
-"""A sequence is admitted while its tokens and those held stay within this share of the KV room."""
 ATTENTION_TOKENS = 53_000
 """Tokens before a prefilled token at which attention doubles its work."""
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One call inside the engine. All counts in tokens; smaller `priority` first, equal ones in order of arrival.
+def enqueue(e: EngineRecord, calls: Calls, q: int) -> None:
+    """Let a call wait: smaller priority first, equal ones in order of arrival."""
+    c = calls[q]
+    e.waiting_tokens += c.prompt_tokens + c.generated
+    e.unprefilled_tokens += c.prompt_tokens + c.generated
+    before, after = e.last_waiting, NONE
+    while before != NONE and _is_before(c, calls[before]):
+        before, after = calls[before].before, before
+    c.before, c.after = before, after
+    if before != NONE:
+        calls[before].after = q
+    else:
+        e.first_waiting = q
+    if after != NONE:
+        calls[after].before = q
+    else:
+        e.last_waiting = q
 
-    The fields from `cached_tokens` on are the batch's own. `cached_tokens` is set at the first admission; `generated`
-    is current only while the sequence does not decode (`Batch.generated` always is).
+
+def _is_before(one: CallRecord, other: CallRecord) -> bool:
+    if one.priority == other.priority:
+        return one.arrived < other.arrived
+    return one.priority < other.priority
+
+
+def dequeue(e: EngineRecord, calls: Calls, q: int) -> None:
+    """Take a call that waits out of the line. Its tokens stay unprefilled."""
+    c = calls[q]
+    if c.before != NONE:
+        calls[c.before].after = c.after
+    else:
+        e.first_waiting = c.after
+    if c.after != NONE:
+        calls[c.after].before = c.before
+    else:
+        e.last_waiting = c.before
+    e.waiting_tokens -= c.prompt_tokens + c.generated
+
+
+def add(e: EngineRecord, calls: Calls, q: int) -> None:
+    """Let a new call wait."""
+    e.arrivals += 1
+    calls[q].arrived = e.arrivals
+    enqueue(e, calls, q)
+
+
+def abort(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, q: int) -> None:
+    """Forget a call that is in the engine, and free its room."""
+    c = calls[q]
+    if c.last_iteration:
+        at = 0
+        while e.decoding_ids[at] != q:
+            at += 1
+        leave_decoding(e, calls, blocks, cache, at)
+        return
+    if q == e.prefilling:
+        stop_prefilling(e, calls, blocks, cache)
+        return
+    for at in range(e.joining_count):
+        if e.joining_ids[at] == q:
+            e.joining_count -= 1
+            for i in range(at, e.joining_count):
+                e.joining_ids[i] = e.joining_ids[i + 1]
+            release(e, c, blocks, cache, c.position)
+            return
+    dequeue(e, calls, q)
+    e.unprefilled_tokens -= c.prompt_tokens + c.generated
+
+
+def admit(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache) -> int:
+    """Take the head of the waiting line if it fits; a lone one always does. NONE when it has to wait."""
+    q = e.first_waiting
+    if q == NONE or e.running >= e.max_sequences:
+        return NONE
+    c = calls[q]
+    total = c.prompt_tokens + c.generated
+    cached, held = match(blocks, cache, c.leaf, total)
+    kv = e.kv_tokens + total - held
+    if e.running > 0 and (kv > e.admit_tokens or kv + e.decoding_count > e.kv_room):
+        return NONE
+    dequeue(e, calls, q)
+    hold(e, blocks, cache, c.leaf)
+    c.position = cached
+    if c.preemptions == 0:
+        c.cached_tokens = cached
+    e.admissions += 1
+    c.admitted = e.admissions
+    e.running += 1
+    e.kv_tokens = kv
+    e.unprefilled_tokens -= cached
+    evict(e, blocks, cache, kv + e.idle_tokens - e.kv_room)
+    return q
+
+
+def prefill(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache) -> tuple[float, int]:
+    """Give a chunk to the sequence that prefills, then to newly admitted ones.
+
+    Returns the work (see `common.enginemodel`; 0: nobody prefills), and how many iterations can be like this one.
     """
+    room = e.chunk
+    work = 0.0
+    q = e.prefilling if e.prefilling != NONE else admit(e, calls, blocks, cache)
+    while q != NONE:
+        c = calls[q]
+        start = c.position
+        left = c.prompt_tokens + c.generated - start
+        tokens = min(left, room)
+        work += tokens + tokens * (2 * start + tokens) / (2 * ATTENTION_TOKENS)
+        progress(e, c, tokens)
+        room -= tokens
+        if tokens < left:
+            e.prefilling = q
+            return work, 1 + (left - tokens - 1) // tokens if tokens == e.chunk else 1
+        e.prefilling = NONE
+        e.joining_ids[e.joining_count] = q
+        e.joining_count += 1
+        q = admit(e, calls, blocks, cache) if room > 0 else NONE
+    return work, 1
 
-    id: str
-    prompt_tokens: int
-    output_tokens: int
-    prefix: Prefix = ()
-    priority: int = 0
-    cached_tokens: int = 0
-    generated: int = 0
-    preemptions: int = 0
-    arrived: int = 0
-    admitted: int = 0
-    position: int = 0
-    last_iteration: int = 0
+
+def progress(e: EngineRecord, c: CallRecord, tokens: int) -> None:
+    """Count tokens as prefilled."""
+    c.position += tokens
+    e.unprefilled_tokens -= tokens
+    e.prefilled_tokens += tokens
 
 
-class Batch:
-    """Sequences in an engine that holds `kv_room` tokens, runs `max_sequences`, prefills `chunk` tokens per iteration.
+def decode(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, iterations: int, finished: list[int]) -> int:
+    """Let decoding sequences make a token per iteration, those prefilled their first.
 
-    The running ones hold `kv_tokens`, shared blocks counted once: at most one that is partly prefilled (the last
-    admitted), those whose prefill the current iterations complete, and those decoding (a heap by the iteration that
-    ends each). `unprefilled_tokens` are of running and waiting ones; what the cache saves is known at admission.
-    `prefilled_tokens` and `iteration` count from the start of the engine.
+    Writes the calls that are complete into `finished`, in order of admission; returns how many.
     """
-
-    def __init__(self, *, kv_room: int, max_sequences: int, chunk: int, prefix_cache: bool) -> None:
-        self.running = 0
-        self.kv_tokens = 0
-        self.decoding_kv = 0
-        self.unprefilled_tokens = 0
-        self.prefilled_tokens = 0
-        self.waiting_tokens = 0
-        self.iteration = 0
-        self.waiting: deque[Sequence] = deque()
-        self.prefilling: Sequence | None = None
-        self.joining: list[Sequence] = []
-        self.decoding: list[tuple[int, int, Sequence]] = []
-        self.cache = PrefixCache()
-        self.kv_room = kv_room
-        self._max_sequences = max_sequences
-        self._chunk = chunk
-        self._caching = prefix_cache
-        self._sequences: dict[str, Sequence] = {}
-        self._arrivals = 0
-        self._admissions = 0
-        self._admit_tokens = int(ADMIT_SHARE * kv_room)
-
-    def generated(self, sequence: Sequence) -> int:
-        """Tokens the sequence has made so far."""
-        if sequence.last_iteration:
-            return sequence.output_tokens - (sequence.last_iteration - self.iteration)
-        return sequence.generated
-
-    def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait. Raises ValueError for one that could never run."""
-        prompt, output, room = sequence.prompt_tokens, sequence.output_tokens, self.kv_room
-        if prompt < 1 or output < 1:
-            raise ValueError(f"sequence {sequence.id!r} needs prompt and output tokens, it has {prompt} and {output}")
-        if prompt + output > room:
-            raise ValueError(f"sequence {sequence.id!r} needs {prompt + output} KV tokens; the engine has {room}")
-        if sequence.id in self._sequences:
-            raise ValueError(f"sequence {sequence.id!r} is already in the engine")
-        if not self._caching:
-            sequence.prefix = ()
-        elif sequence.prefix and sequence.prefix[-1].end > prompt:
-            raise ValueError(f"sequence {sequence.id!r} has a prefix longer than its prompt of {prompt} tokens")
-        self._arrivals += 1
-        sequence.arrived = self._arrivals
-        self._sequences[sequence.id] = sequence
-        self._enqueue(sequence)
-
-    def abort(self, sequence_id: str) -> bool:
-        """Forget a sequence and free its room at once; False for an unknown id."""
-        sequence = self._sequences.pop(sequence_id, None)
-        if sequence is None:
-            return False
-        if sequence.last_iteration:
-            self._stop_decoding(sequence)
-        elif sequence is self.prefilling:
-            self._stop_prefilling(sequence)
-        elif sequence in self.joining:
-            self.joining.remove(sequence)
-            self._release(sequence, sequence.position)
+    e.iteration += iterations
+    e.kv_tokens += iterations * e.decoding_count
+    e.decoding_kv += iterations * e.decoding_count
+    evict(e, blocks, cache, e.kv_tokens + e.idle_tokens - e.kv_room)
+    for at in range(e.joining_count):
+        q = e.joining_ids[at]
+        c = calls[q]
+        c.last_iteration = e.iteration + c.output_tokens - c.generated - 1
+        e.decoding_kv += c.position
+        e.decoding_ids[e.decoding_count] = q
+        e.decoding_count += 1
+    e.joining_count = 0
+    count = 0
+    at = 0
+    while at < e.decoding_count:
+        q = e.decoding_ids[at]
+        if calls[q].last_iteration == e.iteration:
+            leave_decoding(e, calls, blocks, cache, at)
+            finished[count] = q
+            count += 1
         else:
-            self.waiting.remove(sequence)
-            self.waiting_tokens -= sequence.prompt_tokens + sequence.generated
-            self.unprefilled_tokens -= sequence.prompt_tokens + sequence.generated
-        return True
+            at += 1
+    return count
 
-    def prefill(self) -> tuple[float, int]:
-        """Give a chunk to the sequence that prefills, then to newly admitted ones.
 
-        Returns the work (see `common.enginemodel`; 0: nobody prefills), and how many iterations can be like this one.
-        """
-        room = self._chunk
-        work = 0.0
-        sequence = self.prefilling or self._admit()
-        while sequence is not None:
-            start = sequence.position
-            left = sequence.prompt_tokens + sequence.generated - start
-            tokens = left if left < room else room
-            work += tokens + tokens * (2 * start + tokens) / (2 * ATTENTION_TOKENS)
-            self.progress(sequence, tokens)
-            room -= tokens
-            if tokens < left:
-                self.prefilling = sequence
-                return work, 1 + (left - tokens - 1) // tokens if tokens == self._chunk else 1
-            self.prefilling = None
-            self.joining.append(sequence)
-            sequence = self._admit() if room else None
-        return work, 1
+def next_end(e: EngineRecord, calls: Calls) -> int:
+    """The iteration that ends the first of the decoding sequences; there must be one."""
+    first = calls[e.decoding_ids[0]].last_iteration
+    for at in range(1, e.decoding_count):
+        first = min(first, calls[e.decoding_ids[at]].last_iteration)
+    return first
 
-    def progress(self, sequence: Sequence, tokens: int) -> None:
-        """Count tokens as prefilled."""
-        sequence.position += tokens
-        self.unprefilled_tokens -= tokens
-        self.prefilled_tokens += tokens
 
-    def decode(self, iterations: int) -> list[Sequence]:
-        """Let decoding sequences make a token per iteration, those prefilled their first. Returns those complete."""
-        self.iteration = iteration = self.iteration + iterations
-        decoding = self.decoding
-        made = iterations * len(decoding)
-        self.kv_tokens += made
-        self.decoding_kv += made
-        if self.kv_tokens + self.cache.idle_tokens > self.kv_room:
-            self._evict()
-        if self.joining:
-            for sequence in self.joining:
-                sequence.last_iteration = iteration + sequence.output_tokens - sequence.generated - 1
-                self.decoding_kv += sequence.position
-                heappush(decoding, (sequence.last_iteration, sequence.admitted, sequence))
-            self.joining.clear()
-        finished = []
-        while decoding and decoding[0][0] == iteration:
-            sequence = heappop(decoding)[2]
-            self._leave_decoding(sequence)
-            del self._sequences[sequence.id]
-            finished.append(sequence)
-        return finished
+def preempt(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache) -> None:
+    """Take sequences back, the last admitted first, until every decoding one has room for a token."""
+    while e.kv_tokens + e.decoding_count > e.kv_room:
+        if e.prefilling != NONE:
+            q = stop_prefilling(e, calls, blocks, cache)
+        else:
+            q = leave_decoding(e, calls, blocks, cache, e.decoding_count - 1)
+        calls[q].position = 0
+        calls[q].preemptions += 1
+        enqueue(e, calls, q)
 
-    def preempt(self) -> None:
-        """Take sequences back, the last admitted first, until every decoding one has room for a token."""
-        while self.kv_tokens + len(self.decoding) > self.kv_room:
-            sequence = self.prefilling
-            if sequence is not None:
-                self._stop_prefilling(sequence)
-            else:
-                sequence = max(self.decoding, key=lambda entry: entry[1])[2]
-                self._stop_decoding(sequence)
-            sequence.position = 0
-            sequence.preemptions += 1
-            self._enqueue(sequence)
 
-    def _admit(self) -> Sequence | None:
-        """Take the head of the waiting line if it fits; a lone one always does. None when it has to wait."""
-        if not self.waiting or self.running >= self._max_sequences:
-            return None
-        head = self.waiting[0]
-        total = head.prompt_tokens + head.generated
-        cached, held = self.cache.match(head.prefix, total) if head.prefix else (0, 0)
-        kv = self.kv_tokens + total - held
-        if self.running and (kv > self._admit_tokens or kv + len(self.decoding) > self.kv_room):
-            return None
-        self.waiting.popleft()
-        if head.prefix:
-            self.cache.hold(head.prefix)
-        head.position = cached
-        if not head.preemptions:
-            head.cached_tokens = cached
-        self._admissions += 1
-        head.admitted = self._admissions
-        self.running += 1
-        self.kv_tokens = kv
-        self.waiting_tokens -= total
-        self.unprefilled_tokens -= cached
-        if kv + self.cache.idle_tokens > self.kv_room:
-            self._evict()
-        return head
+def stop_prefilling(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache) -> int:
+    """Take the sequence that prefills out; returns it."""
+    q = e.prefilling
+    e.prefilling = NONE
+    c = calls[q]
+    total = c.prompt_tokens + c.generated
+    e.unprefilled_tokens -= total - c.position
+    release(e, c, blocks, cache, total)
+    return q
 
-    def _enqueue(self, sequence: Sequence) -> None:
-        tokens = sequence.prompt_tokens + sequence.generated
-        self.waiting_tokens += tokens
-        self.unprefilled_tokens += tokens
-        waiting = self.waiting
-        rank = (sequence.priority, sequence.arrived)
-        at = len(waiting)
-        while at and rank < (waiting[at - 1].priority, waiting[at - 1].arrived):
-            at -= 1
-        waiting.insert(at, sequence)
 
-    def _stop_prefilling(self, sequence: Sequence) -> None:
-        self.prefilling = None
-        total = sequence.prompt_tokens + sequence.generated
-        self.unprefilled_tokens -= total - sequence.position
-        self._release(sequence, total)
+def leave_decoding(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, at: int) -> int:
+    """Take the sequence at that place of the decoding ones out; returns it. They stay in order of admission."""
+    q = e.decoding_ids[at]
+    e.decoding_count -= 1
+    for i in range(at, e.decoding_count):
+        e.decoding_ids[i] = e.decoding_ids[i + 1]
+    c = calls[q]
+    c.generated = generated(e, c)
+    c.last_iteration = 0
+    kv = c.prompt_tokens + c.generated - 1
+    e.decoding_kv -= kv
+    release(e, c, blocks, cache, kv)
+    return q
 
-    def _stop_decoding(self, sequence: Sequence) -> None:
-        self.decoding = [entry for entry in self.decoding if entry[2] is not sequence]
-        heapify(self.decoding)
-        self._leave_decoding(sequence)
 
-    def _leave_decoding(self, sequence: Sequence) -> None:
-        sequence.generated = self.generated(sequence)
-        sequence.last_iteration = 0
-        kv = sequence.prompt_tokens + sequence.generated - 1
-        self.decoding_kv -= kv
-        self._release(sequence, kv)
+def generated(e: EngineRecord, c: CallRecord) -> int:
+    """Tokens a call has made so far."""
+    if c.last_iteration:
+        return c.output_tokens - (c.last_iteration - e.iteration)
+    return c.generated
 
-    def _release(self, sequence: Sequence, kv: int) -> None:
-        """Give back `kv` tokens of a sequence, less what others hold of its prefix."""
-        self.running -= 1
-        prefix = sequence.prefix
-        if prefix:
-            kv += self.cache.release(prefix, sequence.position) - prefix[-1].end
-        self.kv_tokens -= kv
 
-    def _evict(self) -> None:
-        self.cache.evict(self.kv_tokens + self.cache.idle_tokens - self.kv_room)
+def release(e: EngineRecord, c: CallRecord, blocks: Blocks, cache: Cache, kv: int) -> None:
+    """Give back `kv` tokens of a sequence, less what others hold of its prefix."""
+    e.running -= 1
+    if c.leaf != NONE:
+        kv += let_go(e, blocks, cache, c.leaf, c.position) - blocks[c.leaf].end
+    e.kv_tokens -= kv

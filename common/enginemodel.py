@@ -13,99 +13,65 @@ goes. So the cost is per event, not per token: in between every decoding sequenc
 
 import math
 
-from common.enginebatch import ATTENTION_TOKENS, Batch, Sequence
-from common.model import InstanceProfile
-from common.prefixcache import Block, Prefix
-
-__all__ = ["Block", "EngineModel", "Prefix", "Sequence"]
+from common.enginebatch import ATTENTION_TOKENS, decode, next_end, preempt, prefill, progress
+from common.enginerecords import NONE, Blocks, Cache, Calls, EngineRecord
 
 DECODE_WORK = 2
 """Work of one decoding sequence per iteration, in prefilled tokens."""
 
 
-class EngineModel(Batch):
-    """A batch of sequences, and the time its iterations take. `planned_s` is that of the stretch begun, else 0.
+def begin(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, max_s: float) -> float:
+    """Plan the next stretch, up to the first iteration that ends at `max_s` or later: its s, or inf when idle."""
+    preempt(e, calls, blocks, cache)
+    work, iterations = 0.0, 1
+    if e.prefilling != NONE or e.first_waiting != NONE:
+        work, iterations = prefill(e, calls, blocks, cache)
+    count = e.decoding_count
+    if work == 0.0 and count == 0:
+        return math.inf
+    if count > 0 and (iterations > 1 or work == 0.0):
+        to_end = next_end(e, calls) - e.iteration
+        to_overflow = (e.kv_room - e.kv_tokens) // count
+        iterations = min(iterations if work > 0.0 else to_end, to_end, to_overflow)
+    _price(e, work, iterations)
+    return e.planned_s if e.planned_s <= max_s else cut(e, max_s)
 
-    A sequence added during a stretch starts with the next one at the earliest. One aborted frees its room at once;
-    `cut` the stretch first, as all that is left of it is timed as if the sequence still ran. Tokens count as prefilled,
-    and a prompt's KV as held, from the beginning of the stretch that computes them; tokens made count from its end.
-    """
 
-    def __init__(self, profile: InstanceProfile, *, prefix_cache: bool = True) -> None:
-        super().__init__(
-            kv_room=profile.kv_tokens,
-            max_sequences=profile.max_batch,
-            chunk=profile.chunk_tokens,
-            prefix_cache=prefix_cache,
-        )
-        self.profile = profile
-        self.planned_s = 0.0
-        self._iterations = 0
-        self._linear_s = 0.0
-        self._square_s = 0.0
-        self._chunk_square_s = profile.chunk_tokens**2 / (2 * ATTENTION_TOKENS) / profile.prefill_tokens_per_s
+def _price(e: EngineRecord, work: float, iterations: int) -> None:
+    """Set the stretch: how many iterations, and their time. `work` is what the first one prefills."""
+    compute = (work + DECODE_WORK * e.decoding_count) / e.prefill_tokens_per_s
+    square = 0.0
+    if compute >= e.weights_s:
+        first = e.overhead_s + compute + 0.5 * e.weights_s
+        if work > 0.0 and iterations > 1:
+            square = e.chunk * e.chunk / (2 * ATTENTION_TOKENS) / e.prefill_tokens_per_s
+    else:
+        first = e.overhead_s + e.weights_s + 0.5 * compute
+        if work > 0.0:
+            iterations = 1  # later chunks have more before them: compute may outgrow the weights, at another price
+    reads = 0.5 * e.kv_s_per_token * e.decoding_count
+    e.iterations = iterations
+    e.linear_s = first - square + e.kv_s_per_token * e.decoding_kv + reads
+    e.square_s = square + reads
+    e.planned_s = iterations * (e.linear_s + iterations * e.square_s)
 
-    def begin(self, max_s: float = math.inf) -> float:
-        """Plan the next stretch, up to the first iteration that ends at `max_s` or later.
 
-        Returns its duration in s; inf when idle. Raises ValueError when one has begun already.
-        """
-        if self._iterations:
-            raise ValueError("a stretch has begun; end it first")
-        if self.kv_tokens + len(self.decoding) > self.kv_room:
-            self.preempt()
-        work, iterations = self.prefill() if self.prefilling or self.waiting else (0.0, 1)
-        decoding = len(self.decoding)
-        if not work and not decoding:
-            return math.inf
-        if decoding and (iterations > 1 or not work):
-            to_end = self.decoding[0][0] - self.iteration
-            to_overflow = (self.kv_room - self.kv_tokens) // decoding
-            iterations = min(iterations if work else to_end, to_end, to_overflow)
-        self._price(work, decoding, iterations)
-        return self.planned_s if self.planned_s <= max_s else self.cut(max_s)
+def cut(e: EngineRecord, elapsed_s: float) -> float:
+    """Shorten the stretch begun to the iterations (at least one) that start before `elapsed_s`. Returns its s."""
+    if e.iterations > 1 and elapsed_s < e.planned_s:
+        elapsed = max(elapsed_s, 0.0)
+        # The root of square * k^2 + linear * k = elapsed, in the form that holds for square = 0 too.
+        root = 2 * elapsed / (e.linear_s + math.sqrt(e.linear_s * e.linear_s + 4 * e.square_s * elapsed))
+        e.iterations = min(e.iterations, max(1, math.ceil(root)))
+        e.planned_s = e.iterations * (e.linear_s + e.iterations * e.square_s)
+    return e.planned_s
 
-    def _price(self, work: float, decoding: int, iterations: int) -> None:
-        """Set the stretch: how many iterations, and their time. `work` is what the first one prefills."""
-        profile = self.profile
-        compute = (work + DECODE_WORK * decoding) / profile.prefill_tokens_per_s
-        square = 0.0
-        if compute >= profile.weights_s:
-            first = profile.overhead_s + compute + 0.5 * profile.weights_s
-            if work and iterations > 1:
-                square = self._chunk_square_s
-        else:
-            first = profile.overhead_s + profile.weights_s + 0.5 * compute
-            if work:
-                iterations = 1  # later chunks have more before them: compute may outgrow the weights, at another price
-        reads = 0.5 * profile.kv_s_per_token * decoding
-        self._iterations = iterations
-        self._linear_s = first - square + profile.kv_s_per_token * self.decoding_kv + reads
-        self._square_s = square + reads
-        self.planned_s = iterations * (self._linear_s + iterations * self._square_s)
 
-    def cut(self, elapsed_s: float) -> float:
-        """Shorten the stretch begun to the iterations (at least one) that start before `elapsed_s`. Returns its s."""
-        iterations, linear, square = self._iterations, self._linear_s, self._square_s
-        if iterations > 1 and elapsed_s < self.planned_s:
-            elapsed = max(elapsed_s, 0.0)
-            # The root of square * k^2 + linear * k = elapsed, in the form that holds for square = 0 too.
-            root = 2 * elapsed / (linear + math.sqrt(linear * linear + 4 * square * elapsed))
-            self._iterations = iterations = min(iterations, max(1, math.ceil(root)))
-            self.planned_s = iterations * (linear + iterations * square)
-        return self.planned_s
-
-    def end(self) -> list[Sequence]:
-        """Apply the stretch begun. Returns the sequences now complete. Raises ValueError when none has begun."""
-        iterations = self._iterations
-        if not iterations:
-            raise ValueError("no stretch has begun")
-        self._iterations = 0
-        self.planned_s = 0.0
-        if iterations > 1 and self.prefilling:
-            self.progress(self.prefilling, (iterations - 1) * self.profile.chunk_tokens)
-        return self.decode(iterations)
-
-    def step(self) -> tuple[float, list[Sequence]]:
-        """Run one iteration. Returns its duration in s and the sequences now complete. Raises ValueError when idle."""
-        return self.begin(0.0), self.end()
+def end(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, finished: list[int]) -> int:
+    """Apply the stretch begun. Writes the calls that are complete into `finished`; returns how many."""
+    iterations = e.iterations
+    e.iterations = 0
+    e.planned_s = 0.0
+    if iterations > 1 and e.prefilling != NONE:
+        progress(e, calls[e.prefilling], (iterations - 1) * e.chunk)
+    return decode(e, calls, blocks, cache, iterations, finished)

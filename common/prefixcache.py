@@ -1,76 +1,83 @@
 """Prompt blocks an engine keeps for reuse: shared while held by running sequences, least recently used once idle.
 
-Knows no time, no capacity and no sequences: `common.enginemodel` says what is held, and when to make room.
+A prompt is named by its last block, its leaf. A block that is here has all before it here: those held are held
+together, and of idle ones the tail is always the older. Knows no time, no capacity and no sequences.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
-from typing import NamedTuple
+from common.enginerecords import NONE, Blocks, Cache, EngineRecord
 
 
-class Block(NamedTuple):
-    """A piece of a prompt. `key` names the whole prompt up to `end` (tokens from its start): equal keys, equal ends."""
+def match(blocks: Blocks, cache: Cache, leaf: int, below: int) -> tuple[int, int]:
+    """How many leading tokens are here, in blocks that end before `below`, and how many are held by somebody."""
+    here = leaf
+    while here != NONE and not cache[here].idle and cache[here].held == 0:
+        here = blocks[here].parent
+    held = here
+    while held != NONE and cache[held].held == 0:
+        held = blocks[held].parent
+    while here != NONE and blocks[here].end >= below:
+        here = blocks[here].parent
+    return blocks[here].end if here != NONE else 0, blocks[held].end if held != NONE else 0
 
-    key: Hashable
-    end: int
+
+def hold(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int) -> None:
+    """Hold all blocks, those still to be computed too: nobody else is admitted before they are."""
+    b = leaf
+    while b != NONE:
+        if cache[b].idle:
+            _unlink(e, cache, b)
+            e.idle_tokens -= blocks[b].tokens
+        cache[b].held += 1
+        b = blocks[b].parent
 
 
-Prefix = tuple[Block, ...]
-"""The leading blocks of a prompt, in order."""
+def let_go(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int, computed: int) -> int:
+    """Let go of all blocks. Returns the tokens nobody holds now.
+
+    Those within the first `computed` tokens stay, idle. The tail goes first: without its head it is of no use.
+    """
+    freed = 0
+    b = leaf
+    while b != NONE:
+        cache[b].held -= 1
+        if cache[b].held == 0:
+            freed += blocks[b].tokens
+            if blocks[b].end <= computed:
+                _link(e, cache, b)
+                e.idle_tokens += blocks[b].tokens
+        b = blocks[b].parent
+    return freed
 
 
-class PrefixCache:
-    """Blocks by key. A held block has its ancestors held too, as a sequence holds all leading blocks of its prompt."""
+def evict(e: EngineRecord, blocks: Blocks, cache: Cache, tokens: int) -> None:
+    """Drop idle blocks, least recently used first, until at least `tokens` are free or none is left."""
+    while tokens > 0 and e.oldest != NONE:
+        b = e.oldest
+        _unlink(e, cache, b)
+        e.idle_tokens -= blocks[b].tokens
+        tokens -= blocks[b].tokens
 
-    __slots__ = ("_held", "_idle", "idle_tokens")
 
-    def __init__(self) -> None:
-        self._held: dict[Hashable, int] = {}
-        self._idle: OrderedDict[Hashable, int] = OrderedDict()
-        self.idle_tokens = 0
+def _link(e: EngineRecord, cache: Cache, b: int) -> None:
+    """To the newer end of the line of idle blocks."""
+    cache[b].idle = True
+    cache[b].older, cache[b].newer = e.newest, NONE
+    if e.newest != NONE:
+        cache[e.newest].newer = b
+    else:
+        e.oldest = b
+    e.newest = b
 
-    def match(self, prefix: Prefix, below: int) -> tuple[int, int]:
-        """How many leading tokens are here, in blocks that end before `below`, and how many are held by somebody."""
-        cached = held = 0
-        for key, end in prefix:
-            if key in self._held:
-                held = end
-            elif key not in self._idle:
-                break
-            if end < below:
-                cached = end
-        return cached, held
 
-    def hold(self, prefix: Prefix) -> None:
-        """Hold all blocks, those still to be computed too: nobody else is admitted before they are."""
-        for key, _ in prefix:
-            if key in self._held:
-                self._held[key] += 1
-            else:
-                self._held[key] = 1
-                self.idle_tokens -= self._idle.pop(key, 0)
-
-    def release(self, prefix: Prefix, computed: int) -> int:
-        """Let go of all blocks. Returns the tokens nobody holds now.
-
-        Those within the first `computed` tokens stay, idle. The tail goes first: without its head it is of no use.
-        """
-        freed = 0
-        for at in range(len(prefix) - 1, -1, -1):
-            key, end = prefix[at]
-            self._held[key] -= 1
-            if self._held[key] == 0:
-                del self._held[key]
-                tokens = end - (prefix[at - 1].end if at else 0)
-                freed += tokens
-                if end <= computed:
-                    self._idle[key] = tokens
-                    self.idle_tokens += tokens
-        return freed
-
-    def evict(self, tokens: int) -> None:
-        """Drop idle blocks, least recently used first, until at least `tokens` are free or none is left."""
-        while tokens > 0 and self._idle:
-            _, gone = self._idle.popitem(last=False)
-            self.idle_tokens -= gone
-            tokens -= gone
+def _unlink(e: EngineRecord, cache: Cache, b: int) -> None:
+    """Out of the line of idle blocks."""
+    older, newer = cache[b].older, cache[b].newer
+    if older != NONE:
+        cache[older].newer = newer
+    else:
+        e.oldest = newer
+    if newer != NONE:
+        cache[newer].older = older
+    else:
+        e.newest = older
+    cache[b].idle = False

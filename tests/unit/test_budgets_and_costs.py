@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from common import profiles
-from common.enginemodel import EngineModel, Sequence
+from common.engine import EngineModel, Sequence
 from common.model import Instance
 from common.policy.budget import budget_s, critical_path, expected_rounds, summed
 from common.policy.cost import exec_s, serves

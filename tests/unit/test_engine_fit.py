@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.enginemodel import EngineModel, Sequence
+from common.engine import EngineModel, Sequence
 from common.profiles import PROFILES
 from workers.engines import warmup
 from workers.engines.fit import Iteration, fit

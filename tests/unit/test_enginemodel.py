@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.enginemodel import Block, EngineModel, Sequence
+from common.engine import Block, EngineModel, Sequence
 from common.model import InstanceProfile
 
 PROFILE = InstanceProfile("plain", 1000.0, weights_s=0.030, overhead_s=0.005, kv_s_per_token=1e-6, kv_tokens=10_000)
@@ -16,7 +16,7 @@ def run(model: EngineModel) -> list[str]:
     ended: list[str] = []
     while model.begin() < math.inf:
         ended += [sequence.id for sequence in model.end()]
-        assert model.kv_tokens + model.cache.idle_tokens <= model.kv_room
+        assert model.kv_tokens + model.idle_tokens <= model.kv_room
     return ended
 
 

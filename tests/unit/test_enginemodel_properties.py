@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.enginemodel import Block, EngineModel, Sequence
+from common.engine import Block, EngineModel, Sequence
 from common.model import InstanceProfile
 
 
@@ -176,7 +176,7 @@ def drive(model: EngineModel, script: list[tuple[int, Sequence]], max_s: float) 
             duration = model.cut(left[0][0] - begun_at)
         begun_at += duration
         ended += [(sequence.id, model.iteration, begun_at) for sequence in model.end()]
-        assert model.kv_tokens + model.cache.idle_tokens <= model.kv_room
+        assert model.kv_tokens + model.idle_tokens <= model.kv_room
 
 
 @settings(deadline=None, max_examples=60)
@@ -192,7 +192,7 @@ def test_stretches_equal_single_steps(
     assert sorted(entry[0] for entry in got) == sorted(sequence.id for _, sequence in script)
     assert is_empty(long)
     assert long.prefilled_tokens == single.prefilled_tokens
-    assert long.cache.idle_tokens == single.cache.idle_tokens <= (profile.kv_tokens if caching else 0)
+    assert long.idle_tokens == single.idle_tokens <= (profile.kv_tokens if caching else 0)
 
 
 @settings(deadline=None, max_examples=60)
@@ -211,6 +211,6 @@ def test_aborts_at_any_time_leave_nothing_behind(
             assert model.abort(victim)
             left.remove(victim)
         left -= {sequence.id for sequence in model.end()}
-        assert 0 <= model.kv_tokens <= model.kv_room - model.cache.idle_tokens
+        assert 0 <= model.kv_tokens <= model.kv_room - model.idle_tokens
     assert not left
     assert is_empty(model)

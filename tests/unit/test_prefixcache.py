@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from common.enginemodel import Block, EngineModel, Sequence
+from common.engine import Block, EngineModel, Sequence
 from common.model import InstanceProfile
 
 PROFILE = InstanceProfile("plain", 1000.0, weights_s=0.030, overhead_s=0.005, kv_s_per_token=1e-6, kv_tokens=10_000)
@@ -14,7 +14,7 @@ def run(model: EngineModel) -> list[str]:
     ended: list[str] = []
     while model.begin() < math.inf:
         ended += [sequence.id for sequence in model.end()]
-        assert model.kv_tokens + model.cache.idle_tokens <= model.kv_room
+        assert model.kv_tokens + model.idle_tokens <= model.kv_room
     return ended
 
 
@@ -28,12 +28,12 @@ def test_a_cached_prefix_is_not_prefilled_again() -> None:
         run(model)
     assert [sequence.cached_tokens for sequence in (first, other, again)] == [0, 600, 900]
     assert model.prefilled_tokens == 1000 + 400 + 100
-    assert model.cache.idle_tokens == 1200
+    assert model.idle_tokens == 1200
     off = EngineModel(PROFILE, prefix_cache=False)
     for name in ("first", "again"):
         off.add(Sequence(name, 1000, 3, prefix=(Block("t", 600),)))
         run(off)
-    assert (off.prefilled_tokens, off.cache.idle_tokens) == (2000, 0)
+    assert (off.prefilled_tokens, off.idle_tokens) == (2000, 0)
 
 
 def test_a_whole_prompt_in_the_cache_still_computes_its_last_block() -> None:
@@ -42,7 +42,7 @@ def test_a_whole_prompt_in_the_cache_still_computes_its_last_block() -> None:
         model.add(Sequence(name, 100, 2, prefix=(Block("x", 50), Block("y", 100))))
         run(model)
     assert model.prefilled_tokens == 150
-    assert model.cache.idle_tokens == 100
+    assert model.idle_tokens == 100
 
 
 def test_running_sequences_share_the_room_of_a_prefix() -> None:
@@ -56,7 +56,7 @@ def test_running_sequences_share_the_room_of_a_prefix() -> None:
     assert model.abort("a")
     assert model.kv_tokens == 900 + 2 * 100
     run(model)
-    assert (model.kv_tokens, model.cache.idle_tokens) == (0, 900)
+    assert (model.kv_tokens, model.idle_tokens) == (0, 900)
 
 
 def test_idle_blocks_go_least_recently_used_first() -> None:
@@ -79,7 +79,7 @@ def test_an_aborted_prefill_leaves_only_what_was_computed() -> None:
     model.step()
     model.step()
     model.abort("a")
-    assert (model.kv_tokens, model.cache.idle_tokens) == (0, 1000)
+    assert (model.kv_tokens, model.idle_tokens) == (0, 1000)
 
 
 def test_a_preempted_sequence_finds_its_own_blocks() -> None:

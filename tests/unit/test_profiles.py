@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from common.enginemodel import EngineModel, Sequence
+from common.engine import EngineModel, Sequence
 from common.profiles import PROFILES, named
 
 

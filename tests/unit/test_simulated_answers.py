@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from simulated_bench import TEXT, Script, call, collect, engine_on
 
-from common.enginemodel import EngineModel, Sequence
+from common.engine import EngineModel, Sequence
 from common.model import LlmCall, Sampling, Usage
 from common.profiles import A100
 from workers.engines.protocol import EngineCall, EngineError

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 from simulated_bench import TEXT, call, collect, engine_on
 
-from common.enginemodel import EngineModel, Sequence
+from common.engine import EngineModel, Sequence
 from common.model import Usage
 from common.profiles import A100
 from workers.engines.protocol import Chunk, EngineError, EngineLoad

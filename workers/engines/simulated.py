@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from common import clock
-from common.enginemodel import Block, EngineModel, Prefix, Sequence
+from common.engine import Block, EngineModel, Prefix, Sequence
 from common.model import InstanceProfile, Sampling, Usage
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
 from workers.engines.responders import CHARS_PER_TOKEN, Answer, Responder, tokens_in
