@@ -9,6 +9,7 @@ import click
 from common.options import json_option
 from common.policy.registry import names
 from coordinator.cli import coordinator, workflow
+from coordinator.simulate import simulate
 from hexgen_flow.commands.instances import instances
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.shared import Root
@@ -57,6 +58,6 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
     show(options, keep, as_json)
 
 
-for command in (coordinator, worker, tools, workflow, model, server,
+for command in (coordinator, worker, tools, workflow, model, server, simulate,
                 submit, status, result, events, cancel, instances):  # fmt: skip
     main.add_command(command)
