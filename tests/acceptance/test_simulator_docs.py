@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text("utf-8")
 
 
