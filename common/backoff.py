@@ -47,11 +47,7 @@ def pause_s(failures: int) -> float:
 T = TypeVar("T")
 
 
-def _never() -> bool:
-    return False
-
-
-async def patiently(call: Callable[[], Awaitable[T]], name: str, give_up: Callable[[], bool] = _never) -> T:
+async def patiently(call: Callable[[], Awaitable[T]], name: str, give_up: Callable[[], bool] = lambda: False) -> T:
     """The call's result, tried again while the store is away, until give_up() says so. Other errors pass."""
     failures = 0
     while True:

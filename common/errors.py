@@ -44,5 +44,17 @@ class Unregistered(SeatLost):
         super().__init__(f"instance {instance} is not registered any more")
 
 
+class AttemptFailed(Exception):
+    """An attempt at a request failed. `retryable` is False where another attempt must fail the same way.
+
+    `prompt_tokens`: how long the prompt is, where it is too long for this engine; one with more room may take it.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = True, prompt_tokens: int = 0) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.prompt_tokens = prompt_tokens
+
+
 class IllegalTransition(HexgenError):
     """A state table has no entry for this event: a bug, never a user's mistake."""

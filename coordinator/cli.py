@@ -118,28 +118,19 @@ def _line(source: str) -> str:
 
 
 async def _register(values: settings.Settings, definition: Definition) -> None:
-    cell = Cell.open(values.redis_url, values.namespace)
-    try:
+    async with Cell.opened(values.redis_url, values.namespace) as cell:
         await cell.records.register(definition.name, definition.digest, definition.document, values.keep_definition_ms)
-    finally:
-        await cell.close()
 
 
 async def _registered(values: settings.Settings) -> dict[str, str]:
-    cell = Cell.open(values.redis_url, values.namespace)
-    try:
+    async with Cell.opened(values.redis_url, values.namespace) as cell:
         return await cell.records.registered()
-    finally:
-        await cell.close()
 
 
 async def _document(values: settings.Settings, name: str) -> dict[str, Any]:
-    cell = Cell.open(values.redis_url, values.namespace)
-    try:
+    async with Cell.opened(values.redis_url, values.namespace) as cell:
         digest = await cell.records.digest_of(name)
         document = await cell.records.definition(digest) if digest else None
-    finally:
-        await cell.close()
     if document is None:
         raise HexgenError(f"no workflow is registered as {name!r}")
     return dict(document)

@@ -36,7 +36,7 @@ class Runner:
         self._seat = seat
         self._lease_ms = lease_ms
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._ended: list[tuple[Claim, Outcome | BaseException]] = []
+        self._ended: list[tuple[Claim, Outcome | EngineError]] = []
         self._something_ended = asyncio.Event()
         self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
@@ -178,7 +178,7 @@ class Runner:
                 del self._ended[: len(batch)]
                 self._room_changed.set()
 
-    async def _hand_in_batch(self, leases: LeaseKeeper, batch: list[tuple[Claim, Outcome | BaseException]]) -> None:
+    async def _hand_in_batch(self, leases: LeaseKeeper, batch: list[tuple[Claim, Outcome | EngineError]]) -> None:
         triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]
         taken = await self._patiently(lambda: self._cell.queues.finish(triples), "hand in")
         for (claim, _), counted in zip(batch, taken, strict=True):

@@ -12,10 +12,15 @@ def exec_s(profile: InstanceProfile, prompt_tokens: float, output_tokens: float,
     prefill = i / R * (1 + i / 106000); an iteration = overhead + weights + 1 / R + kappa * (i + o / 2), the KV growing
     from i to i + o. `speed` is the instance's observed over predicted time.
     """
-    rate = profile.prefill_tokens_per_s
-    prefill = prompt_tokens / rate * (1.0 + prompt_tokens / ATTENTION_TOKENS)
+    prefill = prefill_s(profile.prefill_tokens_per_s, prompt_tokens, 0.0)
     kv = profile.kv_s_per_token * (prompt_tokens + 0.5 * output_tokens)
-    return speed * (prefill + output_tokens * (profile.overhead_s + profile.weights_s + 1.0 / rate + kv))
+    step = profile.overhead_s + profile.weights_s + 1.0 / profile.prefill_tokens_per_s + kv
+    return speed * (prefill + output_tokens * step)
+
+
+def prefill_s(rate: float, prompt_tokens: float, cached_tokens: float) -> float:
+    """Seconds to prefill a prompt at `rate` tokens/s, of which so many are cached: attention spans those too."""
+    return (prompt_tokens - cached_tokens) / rate * (1.0 + (prompt_tokens + cached_tokens) / ATTENTION_TOKENS)
 
 
 def serves(instance: Instance, model: str | None, requires: frozenset[str], features: frozenset[str]) -> bool:

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from common.enginebatch import generated
 from common.enginerecords import NONE, Blocks, CallRecord, EngineRecord, Table
+from common.policy.cost import prefill_s
 
-ATTENTION_TOKENS = 106_000.0
-"""Prompt length at which attention adds as much again to a prefill (twice the 53,000 of one iteration: its mean)."""
 LEAST_LEFT = 0.15
 """Share of its expected answer that a call is always taken to have before it."""
 MARGIN = 1.1
@@ -68,11 +67,6 @@ def kv_time(e: Loaded, calls: Table[Waiting]) -> float:
     return total
 
 
-def prefill_s(e: EngineRecord, prompt: float, cached: float) -> float:
-    """Time to prefill a prompt of which so much is cached."""
-    return (prompt - cached) / e.prefill_tokens_per_s * (1.0 + (prompt + cached) / ATTENTION_TOKENS)
-
-
 def harm_s(e: EngineRecord, c: Waiting, cached: float) -> float:
     """Delay put on each sequence beside it: the prefill, and longer iterations."""
     decode = c.expected_tokens * (e.kv_s_per_token * c.prompt_tokens + 2.0 / e.prefill_tokens_per_s)
@@ -89,12 +83,12 @@ def finish_cost(
     wait = MARGIN * (e.unprefilled_tokens + queued_tokens) / e.prefill_tokens_per_s
     if queued_tokens > 0.0 or e.kv_tokens + c.prompt_tokens > e.kv_room:
         wait = max(wait, (kv_time(e, calls) + queued_kv_time) / e.kv_room)
-    own = prefill_s(e, c.prompt_tokens, cached) + c.expected_tokens * step_s(e, c.prompt_tokens)
+    own = prefill_s(e.prefill_tokens_per_s, c.prompt_tokens, cached) + c.expected_tokens * step_s(e, c.prompt_tokens)
     return wait + own + 2.0 * (e.started + 2) * harm_s(e, c, cached)
 
 
 def steal_cost(e: Loaded, calls: Table[Waiting], c: Waiting, cached: float) -> float:
     """Time to the end of a call that is next there, and the delay it puts on those there."""
     wait = max(e.unprefilled_tokens / e.prefill_tokens_per_s, kv_time(e, calls) / e.kv_room)
-    own = prefill_s(e, c.prompt_tokens, cached) + c.expected_tokens * step_s(e, c.prompt_tokens)
+    own = prefill_s(e.prefill_tokens_per_s, c.prompt_tokens, cached) + c.expected_tokens * step_s(e, c.prompt_tokens)
     return wait + own + 2.0 * e.started * harm_s(e, c, cached)

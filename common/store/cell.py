@@ -1,5 +1,7 @@
 """One namespace of one Redis, opened: everything a process needs of the store in one object."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -42,6 +44,16 @@ class Cell:
             offers=Offers(client, keys),
             records=Records(client, blocking, keys),
         )
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: str, namespace: str) -> AsyncIterator[Self]:
+        """The store for as long as the context lasts. Raises as `open`."""
+        cell = cls.open(url, namespace)
+        try:
+            yield cell
+        finally:
+            await cell.close()
 
     async def close(self) -> None:
         """Close the connections."""

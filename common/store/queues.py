@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from common import wire
-from common.errors import BadRecord, Superseded, Unregistered
+from common.errors import AttemptFailed, BadRecord, Superseded, Unregistered
 from common.events import Outcome
 from common.model import TOOLS, Claim, Json
 from common.store.client import BLOCK_S, Client, translated
@@ -90,7 +90,7 @@ class Queues:
         _check_seat(seat, reply[0])
         return reply[1].decode(), [request.decode() for request in reply[2]]
 
-    async def finish(self, ended: Sequence[tuple[str, int, Outcome | BaseException]]) -> list[bool]:
+    async def finish(self, ended: Sequence[tuple[str, int, Outcome | AttemptFailed]]) -> list[bool]:
         """Hand in (request, token, outcome or failure); False where it does not count.
 
         Either the lease was lost, or the record cannot be read (which is logged); nothing was written then.
@@ -100,8 +100,7 @@ class Queues:
             if isinstance(outcome, Outcome):
                 calls.append(Call("complete", (request, token, wire.pack_outcome(outcome))))
             else:
-                retryable, prompt_tokens = getattr(outcome, "retryable", True), getattr(outcome, "prompt_tokens", 0)
-                reason = wire.pack_failure(str(outcome), retryable, prompt_tokens)
+                reason = wire.pack_failure(str(outcome), outcome.retryable, outcome.prompt_tokens)
                 calls.append(Call("fail", (request, token, reason)))
         return await self._counted(calls)
 

@@ -4,21 +4,22 @@ Written in plain functions over arrays and records: `coordinator.simulator.compi
 """
 
 import math
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from common import enginebatch, enginemodel
 from common.enginerecords import NONE
 from common.policy.cost import exec_s
 from common.policy.finish import STEAL_BELOW, cached_tokens, finish_cost, steal_cost, step_s
-from coordinator.simulator.queues import next_timer, push, set_timer, take
+from coordinator.simulator.queues import push, take
 
 ROUND_ROBIN, TWO_CHOICES, SCORE, LEAST_WORK, FINISH_TIME = range(5)
 FCFS, WORKFLOW_FCFS, URGENCY, LATEST_START = range(4)
 DEPTH = 8
 """So many heads of each other queue an instance looks at when it steals."""
 REMEMBERED_S = 20.0
+Timers = list[tuple[float, int]]
+"""A heap of (time, call that is ready or a tool call that ends). Its last stands for no timer at all."""
 
 
 class Rules(NamedTuple):
@@ -29,7 +30,6 @@ class Rules(NamedTuple):
     steals: bool
     r: float = 100.0
     hop_s: float = 0.005
-    ongoing: int = 1 << 30
 
 
 class World(NamedTuple):
@@ -44,57 +44,41 @@ class World(NamedTuple):
     roots: Any
     keys: Any
     ids: Any
-    timer_times: Any
-    timer_ids: Any
+    dice: Any
     finished: Any
 
 
 def run(world: World, rules: Rules) -> float:
     """Run until every workflow has ended; the time of the last event, in s."""
     engines, workflows = world.engines, world.workflows
-    now, arrived, left, turn, timers, root = 0.0, 0, len(workflows), 0, 0, 0
+    now, arrived, left, turn, root = 0.0, 0, len(workflows), 0, 0
+    timers = [(math.inf, NONE)]
     while left > 0:
         now = workflows[arrived].arrival if arrived < len(workflows) else math.inf
         what = -1
-        if timers > 0 and world.timer_times[0] <= now:
-            now, what = world.timer_times[0], -2
+        if timers[0][0] <= now:
+            now, what = timers[0][0], -2
         for m in range(len(engines)):
             if engines[m].ends_at <= now:
                 now, what = engines[m].ends_at, m
         if what == -1:
             while root < len(world.roots) and world.calls[world.roots[root]].workflow == arrived:
-                turn = ready(world, rules, world.roots[root], now, turn)
-                timers += tool_started(world, world.roots[root], now, timers)
+                turn = ready(world, rules, world.roots[root], now, turn, timers)
                 root += 1
             arrived += 1
         elif what == -2:
-            q = next_timer(world.timer_times, world.timer_ids, timers)
-            timers -= 1
-            c = world.calls[q]
-            if c.started_at >= 0.0:  # a tool's end
-                timers, ended = complete(world, rules, q, now, timers)
-                left -= ended
+            q = heappop(timers)[1]
+            if world.calls[q].started_at >= 0.0:  # a tool's end
+                left -= complete(world, rules, q, now, timers)
             else:
-                turn = ready(world, rules, q, now, turn)
-                timers += tool_started(world, q, now, timers)
+                turn = ready(world, rules, q, now, turn, timers)
         else:
-            timers, ended = stretch_ended(world, rules, what, now, timers)
-            left -= ended
+            left -= stretch_ended(world, rules, what, now, timers)
     return now
 
 
-def tool_started(world: World, q: int, now: float, timers: int) -> int:
-    """A tool call needs no instance: a timer tells its end. Returns the timers set."""
-    c = world.calls[q]
-    if c.tool_s == 0.0:
-        return 0
-    c.started_at = now
-    set_timer(world.timer_times, world.timer_ids, timers, now + c.tool_s, q)
-    return 1
-
-
-def stretch_ended(world: World, rules: Rules, m: int, now: float, timers: int) -> tuple[int, int]:
-    """An engine has run its stretch: what is complete goes on, what fits starts. (timers, workflows ended)."""
+def stretch_ended(world: World, rules: Rules, m: int, now: float, timers: Timers) -> int:
+    """An engine has run its stretch: what is complete goes on, what fits starts. Returns the workflows ended."""
     e = world.engines[m]
     remember_step(e)
     e.busy_s += e.planned_s
@@ -105,12 +89,11 @@ def stretch_ended(world: World, rules: Rules, m: int, now: float, timers: int) -
         q = world.finished[at]
         e.backlog_s -= world.calls[q].cost_s
         forget(e, q)
-        timers, one = complete(world, rules, q, now, timers)
-        ended += one
+        ended += complete(world, rules, q, now, timers)
     fill(world, rules, m, now)
     if e.iterations == 0:
         go_on(world, m, now)
-    return timers, ended
+    return ended
 
 
 def remember_step(e: Any) -> None:
@@ -132,31 +115,32 @@ def forget(e: Any, q: int) -> None:
     e.started_ids[at] = e.started_ids[e.started]
 
 
-def complete(world: World, rules: Rules, q: int, now: float, timers: int) -> tuple[int, int]:
-    """A call has ended: those that waited for it alone are ready a hop later. (timers, workflows ended)."""
+def complete(world: World, rules: Rules, q: int, now: float, timers: Timers) -> int:
+    """A call has ended: those that waited for it alone are ready a hop later. Returns the workflows ended."""
     c = world.calls[q]
     c.ended_at = now
     for at in range(c.first_child, c.first_child + c.children):
         child = world.children[at]
         world.calls[child].needs -= 1
         if world.calls[child].needs == 0:
-            set_timer(world.timer_times, world.timer_ids, timers, now + rules.hop_s, child)
-            timers += 1
+            heappush(timers, (now + rules.hop_s, child))
     workflow = world.workflows[c.workflow]
     workflow.left -= 1
     if workflow.left > 0:
-        return timers, 0
+        return 0
     workflow.ended_at = now
-    return timers, 1
+    return 1
 
 
-def ready(world: World, rules: Rules, q: int, now: float, turn: int) -> int:
-    """A call may start: it is dispatched, and whoever has room claims. Returns the next turn."""
+def ready(world: World, rules: Rules, q: int, now: float, turn: int, timers: Timers) -> int:
+    """A call may start: it is dispatched, and whoever has room claims; a tool runs at once. Returns the next turn."""
     c = world.calls[q]
     c.ready_at = now
     if c.tool_s > 0.0:
+        c.started_at = now
+        heappush(timers, (now + c.tool_s, q))
         return turn
-    m = choose(world, rules, c, turn)
+    m = choose(world, rules, q, turn)
     e = world.engines[m]
     c.cost_s = exec_s(e, c.prompt_tokens, c.expected_tokens)
     e.backlog_s += c.cost_s
@@ -183,20 +167,20 @@ def key_of(world: World, rules: Rules, c: Any, now: float) -> float:
     return key
 
 
-def choose(world: World, rules: Rules, c: Any, turn: int) -> int:
+def choose(world: World, rules: Rules, q: int, turn: int) -> int:
     """The instance that gets a call."""
     engines, count = world.engines, len(world.engines)
     if rules.dispatch == ROUND_ROBIN:
         return turn % count
     if rules.dispatch == TWO_CHOICES:
-        first = int(np.random.random() * count)
-        second = (first + 1 + int(np.random.random() * (count - 1))) % count
+        first = int(world.dice[q, 0] * count)
+        second = (first + 1 + int(world.dice[q, 1] * (count - 1))) % count
         one, two = engines[first], engines[second]
         return first if one.queued + one.started <= two.queued + two.started else second
     best, best_cost = 0, math.inf
     for step in range(count):
         m = (turn + step) % count
-        cost = cost_on(world, rules, c, m)
+        cost = cost_on(world, rules, world.calls[q], m)
         if cost < best_cost:
             best, best_cost = m, cost
     return best
@@ -225,7 +209,7 @@ def cost_on(world: World, rules: Rules, c: Any, m: int) -> float:
 def fill(world: World, rules: Rules, m: int, now: float) -> None:
     """Start what the instance has room for: of its own queue or, if it steals, of others'."""
     e = world.engines[m]
-    while e.unprefilled_tokens < e.chunk and e.started < min(e.max_sequences, rules.ongoing):
+    while e.unprefilled_tokens < e.chunk and e.started < e.max_sequences:
         source, at = head(world, rules, m)
         if source == NONE:
             return

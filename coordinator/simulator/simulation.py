@@ -62,8 +62,7 @@ def simulate(workload: Workload, profiles: Sequence[InstanceProfile], rules: loo
         roots=workload.roots,
         keys=np.zeros((count, len(calls))),
         ids=np.zeros((count, len(calls)), np.int64),
-        timer_times=np.zeros(len(calls) + 1),
-        timer_ids=np.zeros(len(calls) + 1, np.int64),
+        dice=workload.dice,
         finished=np.zeros(records.MOST_SEQUENCES, np.int64),
     )
     compiled = compiled_run()

@@ -20,13 +20,17 @@ STEP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """children: positions of calls, of which each call has a slice; roots: those that start with their workflow."""
+    """children: positions of calls, of which each call has a slice; roots: those that start with their workflow.
+
+    dice: two numbers in [0, 1) for each call, for policies that leave something to chance.
+    """
 
     calls: Rows
     workflows: Rows
     blocks: Rows
     children: NDArray[np.int64]
     roots: NDArray[np.int64]
+    dice: NDArray[np.float64]
 
 
 def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -53,10 +57,10 @@ def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) 
 
 
 def draw(
-    trace: Trace, expectation: Expectation, *, count: int, rate: float, seed: int, slo_s: float, tenants: int = 1,
-    arrivals: str = "poisson", oracle: bool = False,
+    trace: Trace, expectation: Expectation, *, count: int, rate: float, seed: int, slo_s: float,
+    arrivals: str = "poisson",
 ) -> Workload:  # fmt: skip
-    """`count` workflows drawn from a trace. With `oracle`, true lengths are expected. Raises InvalidDocument."""
+    """`count` workflows drawn from a trace. Raises InvalidDocument."""
     if not 0.0 < slo_s < np.inf:
         raise InvalidDocument("slo", f"must be seconds above 0, not {slo_s}")
     rng = np.random.default_rng(seed)
@@ -64,25 +68,23 @@ def draw(
     workflows = np.zeros(count, WORKFLOW)
     workflows["arrival"] = arrival_times(arrivals, count, rate, rng)
     workflows["deadline"] = workflows["arrival"] + slo_s
-    workflows["tenant"] = rng.integers(0, tenants, count)
-    layout = _Layout(trace, expectation, oracle)
+    layout = _Layout(trace, expectation)
     for number, which in enumerate(chosen):
         workflows[number]["left"] = len(trace[which])
         layout.add(number, int(which))
-    return layout.workload(workflows)
+    return layout.workload(workflows, rng)
 
 
 class _Layout:
     """Lays workflows out one after the other."""
 
-    def __init__(self, trace: Trace, expectation: Expectation, oracle: bool) -> None:
-        self._trace, self._expectation, self._oracle = trace, expectation, oracle
+    def __init__(self, trace: Trace, expectation: Expectation) -> None:
+        self._trace, self._expectation = trace, expectation
         self._rows: list[tuple[float, ...]] = []
         self._blocks: list[tuple[int, int, int]] = []
         self._keys: dict[str, int] = {}
         self._children: list[int] = []
         self._roots: list[int] = []
-        self._stages = {stage: number for number, stage in enumerate(sorted(expectation.tokens))}
 
     def add(self, number: int, which: int) -> None:
         workflow, first = self._trace[which], len(self._rows)
@@ -94,10 +96,14 @@ class _Layout:
                 self._roots.append(first + at)
         expected = self._expectation
         for call, times, after in zip(workflow, rounds(workflow), children, strict=True):
-            tokens = call.output_tokens if self._oracle else expected.tokens[call.stage]
-            figures = (tokens, expected.stage_s[call.stage], expected.rest_s(call.stage, times), call.tool_s)
+            figures = (
+                expected.tokens[call.stage],
+                expected.stage_s[call.stage],
+                expected.rest_s(call.stage, times),
+                call.tool_s,
+            )
             leaf = self._leaf(number, call.prefix)
-            counts = (leaf, number, self._stages[call.stage], len(call.needs), len(self._children), len(after))
+            counts = (leaf, number, len(call.needs), len(self._children), len(after))
             self._rows.append((call.prompt_tokens, call.output_tokens, *counts, *figures))
             self._children += after
 
@@ -111,12 +117,13 @@ class _Layout:
             leaf, start = self._keys[name], end
         return leaf
 
-    def workload(self, workflows: Rows) -> Workload:
+    def workload(self, workflows: Rows, rng: np.random.Generator) -> Workload:
         calls = np.zeros(len(self._rows), CALL)
-        names = ["prompt_tokens", "output_tokens", "leaf", "workflow", "stage", "needs", "first_child", "children"]
+        names = ["prompt_tokens", "output_tokens", "leaf", "workflow", "needs", "first_child", "children"]
         names += ["expected_tokens", "stage_s", "rest_s", "tool_s"]
         for name, column in zip(names, zip(*self._rows, strict=True), strict=True):
             calls[name] = column
         calls["instance"], calls["started_at"] = NONE, -1.0
         blocks = np.array(self._blocks or [(1, 1, NONE)], BLOCK)
-        return Workload(calls, workflows, blocks, np.array(self._children, np.int64), np.array(self._roots, np.int64))
+        children, roots = np.array(self._children, np.int64), np.array(self._roots, np.int64)
+        return Workload(calls, workflows, blocks, children, roots, rng.random((len(calls), 2)))

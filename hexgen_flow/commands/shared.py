@@ -47,11 +47,8 @@ def on_cell(flags: dict[str, Any], work: Callable[[Cell], Awaitable[Any]]) -> An
     values = settings.load(**flags)
 
     async def run() -> Any:
-        cell = Cell.open(values.redis_url, values.namespace)
-        try:
+        async with Cell.opened(values.redis_url, values.namespace) as cell:
             return await work(cell)
-        finally:
-            await cell.close()
 
     return asyncio.run(run())
 

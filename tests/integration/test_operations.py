@@ -4,7 +4,7 @@ import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, first_version, join, mail, push, queued
 
 from common import wire
-from common.errors import Superseded
+from common.errors import AttemptFailed, Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
 from common.model import Head, Node, Slo
 from common.store.cell import Cell
@@ -199,7 +199,7 @@ async def test_several_completions_call_a_coordinator_once(cell: Cell) -> None:
 async def test_fail_keeps_the_record_and_its_token(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
-    assert await cell.queues.finish([("r1", 1, RuntimeError("out of luck"))]) == [True]
+    assert await cell.queues.finish([("r1", 1, AttemptFailed("out of luck"))]) == [True]
     assert await mail(cell) == [Failed("r1", "s", "out of luck", True)]
     assert await cell.instances.backlogs() == {"a": 0}
     await commit(cell, 1, 1, pushes=[push("r1", "s")])

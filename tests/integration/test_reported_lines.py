@@ -1,11 +1,11 @@
 """What a coordinator's log tells on-call people: one line for each thing that went wrong, with its ids."""
 
 import logging
-from typing import Any
 
 import pytest
 from operations_bench import LEASE_MS, ROOM, commit, dispatched, join, push
 
+from common.errors import AttemptFailed
 from common.events import Outcome
 from common.settings import load
 from common.store.cell import Cell
@@ -54,7 +54,7 @@ async def test_a_workflow_that_failed_has_one_line_and_others_have_none_above_de
     (good, bad) = await cell.queues.claim(seat, "c1", LEASE_MS, Room(2, 1000, 1000))
     if good.workflow != "good":
         good, bad = bad, good
-    error: Any = RuntimeError("the engine said:\nno " + "really " * 100)
+    error = AttemptFailed("the engine said:\nno " + "really " * 100)
     await cell.queues.finish([(good.request, good.token, Outcome("it", "a")), (bad.request, bad.token, error)])
     await completions(desk)
     told = log.new("hexgen.coordinator", "hexgen.intake", "hexgen.completions")

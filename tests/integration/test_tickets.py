@@ -9,6 +9,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from common import settings
+from common.errors import AttemptFailed
 from common.model import Claim
 from common.store.cell import Cell
 from common.store.queues import Room, Seat
@@ -60,7 +61,7 @@ async def test_a_new_attempt_has_a_new_ticket_at_once(cell: Cell, desk: Desk, qu
     await dispatched(cell, *requests(1))
     await Relay(desk).relay()
     (held,) = await claim(cell, taken(queue))
-    await cell.queues.finish([(held.request, held.token, RuntimeError("not today"))])
+    await cell.queues.finish([(held.request, held.token, AttemptFailed("not today"))])
     await commit(cell, 1, 1, pushes=requests(1))
     await Relay(desk).relay()
     assert [one.request for one in await claim(cell, taken(queue))] == ["r0"]

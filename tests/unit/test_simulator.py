@@ -162,10 +162,11 @@ def test_every_call_ends_once_after_those_it_needs(trace: Trace, policy: str) ->
     assert all(0.0 < share <= 1.0 + 1e-9 for share in came.busy)
 
 
-def test_a_run_is_the_same_again(trace: Trace) -> None:
-    first, again = ran(drawn(trace)), ran(drawn(trace))
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_run_is_the_same_again(trace: Trace, policy: str) -> None:
+    first, again = ran(drawn(trace), policy), ran(drawn(trace), policy)
     assert (first.latency_s == again.latency_s).all()
-    assert (ran(drawn(trace, seed=2)).latency_s != first.latency_s).any()
+    assert (ran(drawn(trace, seed=2), policy).latency_s != first.latency_s).any()
 
 
 def test_alone_a_workflow_takes_as_long_as_expected(trace: Trace) -> None:
@@ -182,7 +183,6 @@ def test_a_shared_prefix_saves_work() -> None:
 
 
 def test_compiled_and_interpreted_are_the_same(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
     assert compiled.compiled_run() is not None
     fast = ran(drawn(trace))
     monkeypatch.setattr("coordinator.simulator.simulation.compiled_run", lambda: None)

@@ -4,19 +4,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from common.errors import AttemptFailed
 from common.model import InstanceProfile, LlmCall, Usage
 
 
-class EngineError(Exception):
-    """The engine could not serve a call. `retryable` is False where another attempt must fail the same way.
-
-    `prompt_tokens`: how long the prompt is, where it is too long for this engine; one with more room may take it.
-    """
-
-    def __init__(self, message: str, *, retryable: bool = True, prompt_tokens: int = 0) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-        self.prompt_tokens = prompt_tokens
+class EngineError(AttemptFailed):
+    """The engine could not serve a call."""
 
 
 @dataclass(frozen=True, slots=True)

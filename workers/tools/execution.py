@@ -15,7 +15,7 @@ from typing import Any
 
 from common import clock, wire
 from common.backoff import patiently
-from common.errors import InvalidDocument
+from common.errors import AttemptFailed, InvalidDocument
 from common.events import Outcome
 from common.model import TOOLS, Claim, ToolCall
 from common.settings import Settings
@@ -33,23 +33,12 @@ _held = mmap.mmap(-1, 4096)
 """What the process of a job holds; shared with its parent, which tells of it should the process die."""
 
 
-class ToolFailed(Exception):
-    """What is reported of a tool that failed."""
-
-    def __init__(self, message: str, *, retryable: bool) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-
-
 async def run(settings: Settings, ticket: str) -> bool:
     """Claim the most urgent tool request, if any is left, and run it. True when the tool did not stop in time."""
     seat = Seat(TOOLS, None, f"tools/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
-    cell = Cell.open(settings.redis_url, settings.namespace)
-    try:
+    async with Cell.opened(settings.redis_url, settings.namespace) as cell:
         claims = await patiently(lambda: cell.queues.claim(seat, ticket, settings.lease_ms, ONE), f"ticket {ticket}")
         return await _run_claim(settings, cell, seat, claims[0]) if claims else False
-    finally:
-        await cell.close()
 
 
 async def _give_back(cell: Cell, claim: Claim) -> None:
@@ -73,7 +62,7 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
     leases.start()
     _note((claim.request, claim.token, claim.stage, claim.timeout_s))
     started = clock.monotonic_s()
-    outcome: Outcome | BaseException
+    outcome: Outcome | AttemptFailed
     hung = False
     _end_process_in(claim.timeout_s + LATE_S)
     try:
@@ -82,8 +71,8 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
         outcome = Outcome(output, TOOLS, max(0, claim.claimed_at - claim.enqueued_at), run_ms)
     except TimeoutError:
         hung = True
-        outcome = ToolFailed(f"the tool ran longer than timeout_s = {claim.timeout_s:g}", retryable=True)
-    except ToolFailed as error:
+        outcome = AttemptFailed(f"the tool ran longer than timeout_s = {claim.timeout_s:g}")
+    except AttemptFailed as error:
         outcome = error
     _end_process_in(0)
     await patiently(lambda: cell.queues.finish([(claim.request, claim.token, outcome)]), "hand in")
@@ -105,12 +94,9 @@ async def report_death(settings: Settings, exit_code: int) -> None:
         how = f"signal {-exit_code}" if exit_code < 0 else f"code {exit_code}"
         reason = f"the tool ended its process ({how})"
     log.warning("request %s, stage %s: %s", request, stage, reason)
-    cell = Cell.open(settings.redis_url, settings.namespace)
-    try:
-        failed = ToolFailed(reason, retryable=True)
+    failed = AttemptFailed(reason)
+    async with Cell.opened(settings.redis_url, settings.namespace) as cell:
         await patiently(lambda: cell.queues.finish([(request, token, failed)]), "hand in")
-    finally:
-        await cell.close()
 
 
 def _note(held: tuple[str, int, str, float] | None) -> None:
@@ -130,13 +116,13 @@ def _end_process_in(seconds: float) -> None:
 async def _in_thread(settings: Settings, claim: Claim) -> Any:
     """The tool's value, from a daemon thread: one that hangs must not hold up the end of this process.
 
-    Raises ToolFailed.
+    Raises AttemptFailed.
     """
     assert isinstance(claim.call, ToolCall)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, error: ToolFailed | None) -> None:
+    def settle(value: Any, error: AttemptFailed | None) -> None:
         if not done.done():
             done.set_exception(error) if error else done.set_result(value)
 
@@ -145,10 +131,10 @@ async def _in_thread(settings: Settings, claim: Claim) -> Any:
             value = _kept(load(call.tool)(call.args, ToolContext(settings.databases, claim.timeout_s)))
             loop.call_soon_threadsafe(settle, value, None)
         except ToolError as error:
-            loop.call_soon_threadsafe(settle, None, ToolFailed(str(error), retryable=False))
+            loop.call_soon_threadsafe(settle, None, AttemptFailed(str(error), retryable=False))
         except BaseException as error:  # SystemExit and StopIteration too, which would break what waits here
             log.exception("request %s: the tool failed", claim.request)
-            failed = ToolFailed(f"the tool raised {type(error).__name__}: {error}", retryable=True)
+            failed = AttemptFailed(f"the tool raised {type(error).__name__}: {error}")
             loop.call_soon_threadsafe(settle, None, failed)
 
     threading.Thread(target=work, args=(claim.call,), daemon=True).start()
