@@ -69,6 +69,7 @@ _CALL_COUNTS = [
     "first_child",
     "children",
     "instance",
+    "attempts",
 ]
 _CALL_FIGURES = [
     "expected_tokens",
@@ -76,6 +77,8 @@ _CALL_FIGURES = [
     "rest_s",
     "tool_s",
     "cost_s",
+    "key",
+    "weight",
     "ready_at",
     "started_at",
     "ended_at",
@@ -94,7 +97,11 @@ CALL = np.dtype([(name, "i8") for name in _CALL_COUNTS] + [(name, "f8") for name
 """One call. Beyond `CallRecord`: expected_tokens of its answer, stage_s: its stage's mean time in the cluster, rest_s:
 what is expected after it; needs: calls it still waits for; its children are a slice of the workload's list."""
 
-WORKFLOW = np.dtype([("arrival", "f8"), ("deadline", "f8"), ("ended_at", "f8"), ("left", "i8")])
+WORKFLOW = np.dtype(
+    [(name, "f8") for name in ("arrival", "deadline", "slo_s", "weight", "ended_at")]
+    + [(name, "i8") for name in ("left", "tenant")]
+)
+"""One workflow. weight: its tenant's share of the cluster; left: calls not ended."""
 BLOCK = np.dtype([("end", "i8"), ("tokens", "i8"), ("parent", "i8")])
 CACHE = np.dtype([("held", "i8"), ("older", "i8"), ("newer", "i8"), ("mark", "i8"), ("idle", "?")], align=True)
 
