@@ -160,7 +160,8 @@ class Push:
     """A request to be put into an instance's queue.
 
     Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
-    budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses.
+    budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses; prefix the
+    `common.prefix.chain` of its prompt (empty for a tool).
     """
 
     request: str
@@ -175,11 +176,12 @@ class Push:
     stage: str
     timeout_s: float
     stream: bool
+    prefix: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request a worker holds under a lease. Times in ms of Redis time."""
+    """A request a worker holds under a lease. Times in ms of Redis time; `prefix` as in `Push`."""
 
     request: str
     token: int
@@ -193,3 +195,4 @@ class Claim:
     timeout_s: float
     stream: bool
     encoding: str
+    prefix: bytes = b""

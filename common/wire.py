@@ -124,7 +124,7 @@ def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:
 
 
 def unpack_claim(
-    request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int, claimed_at: int
+    request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int, prefix: bytes, claimed_at: int
 ) -> Claim:
     """A claimed request from its record's fields."""
     workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)
@@ -136,7 +136,7 @@ def unpack_claim(
         sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), seed, schema)
         call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
     times = (enqueued_at, deadline_at, claimed_at)
-    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding)
+    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding, prefix)
 
 
 def pack_outcome(outcome: Outcome) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
+from common.prefix import chain
 from coordinator.cluster import Cluster, load_ms, needed_features
 from coordinator.language.definition import LlmBody, ToolBody
 from coordinator.places import Place
@@ -69,6 +70,7 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         stage=f"{name}/{at.spec.path}",
         timeout_s=at.spec.timeout_s,
         stream=workflow.head.stream and isinstance(aim.call, LlmCall),
+        prefix=chain(aim.call.text()) if isinstance(aim.call, LlmCall) else b"",
     )
 
 

@@ -73,7 +73,7 @@ class Queues:
         )  # fmt: skip
         _check_seat(seat, reply[0])
         now, flat = reply[1], reply[2]
-        found = [_claim(flat[i : i + 5], now) for i in range(0, len(flat), 5)]
+        found = [_claim(flat[i : i + 6], now) for i in range(0, len(flat), 6)]
         return [claim for claim in found if claim is not None]
 
     async def wait(self, instance: str) -> bool:
@@ -152,7 +152,7 @@ def _claim(parts: Sequence[Any], now: int) -> Claim | None:
     """None, and logged, where it cannot be read: its lease will run out, and with enough losses its workflow fails."""
     request = parts[0].decode()
     try:
-        return wire.unpack_claim(request, int(parts[1]), parts[2], int(parts[3]), int(parts[4]), now)
+        return wire.unpack_claim(request, int(parts[1]), parts[2], int(parts[3]), int(parts[4]), parts[5], now)
     except Exception as error:  # whatever bytes can lead to
         log.warning("request %s cannot be read and is left to its lease: %s: %s", request, type(error).__name__, error)
         return None

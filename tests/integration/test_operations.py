@@ -151,10 +151,12 @@ async def test_claim_takes_only_what_can_start(cell: Cell) -> None:
 
 
 async def test_claim_answers_the_same_call_the_same(cell: Cell) -> None:
-    seat = await dispatched(cell, push("r1", "s"), push("r2", "t"))
+    prefix = bytes(range(248, 256)) + b"\0\r\n4567\x80"
+    seat = await dispatched(cell, push("r1", "s", prefix=prefix), push("r2", "t"))
     once = await cell.queues.claim(seat, "c1", LEASE_MS, Room(1, 10_000, 10_000))
     again = await cell.queues.claim(seat, "c1", LEASE_MS, Room(1, 10_000, 10_000))
     assert [(c.request, c.token) for c in again] == [(c.request, c.token) for c in once]
+    assert once[0].prefix == again[0].prefix == prefix
     await cell.queues.finish([(once[0].request, once[0].token, Outcome("x"))])
     assert await cell.queues.claim(seat, "c1", LEASE_MS, ROOM) == []
     assert len(await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)) == 1

@@ -7,6 +7,7 @@ from core_bench import START, TWO, Bench, instance
 
 from common.policy.cost import exec_s
 from common.policy.registry import policy
+from common.prefix import chain
 
 FLOW = {
     "stages": {
@@ -131,3 +132,13 @@ def test_a_prompt_that_may_be_too_long_goes_to_the_instance_with_most_room():
     bench = Bench(FLOW, {"text": "x" * 4 * 40_000})
     bench.submit()
     assert bench.of("a").prompt_tokens == 32_767
+
+
+def test_a_request_carries_the_hashes_of_its_prompts_beginning():
+    bench = Bench(FLOW, {"text": TEXT}, slo_s=100)
+    bench.submit()
+    first = bench.of("a").prefix
+    bench.complete("a", "x")
+    assert bench.of("b").prefix == first == chain(TEXT) != b""
+    bench.complete("b", "x")
+    assert bench.of("c").prefix == b""

@@ -97,8 +97,8 @@ def test_a_push_arrives_as_a_claim(
 ) -> None:
     push = Push("r1", node, "a", -5, 7, 11, 90, 13, call, stage, timeout_s, stream)
     payload = wire.pack_payload(push, workflow, encoding)
-    claim = wire.unpack_claim("r1", 3, payload, 10, 90, 20)
-    assert claim == Claim("r1", 3, 10, 90, 20, workflow, node, stage, call, timeout_s, stream, encoding)
+    claim = wire.unpack_claim("r1", 3, payload, 10, 90, b"12345678", 20)
+    assert claim == Claim("r1", 3, 10, 90, 20, workflow, node, stage, call, timeout_s, stream, encoding, b"12345678")
 
 
 @given(st.builds(InstanceProfile, texts, numbers, numbers, numbers, numbers, naturals, naturals, naturals, naturals))

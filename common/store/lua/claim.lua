@@ -2,7 +2,7 @@
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
 --      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
--- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, ...}}, or {why not} (see unseated)
+-- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, prefix, ...}}, or {why not} (see unseated)
 --@include base
 --@include seat
 local why_not = unseated(ARGV[1], ARGV[2])
@@ -10,17 +10,17 @@ if why_not then return {why_not} end
 if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', ARGV[4]) end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
 local last = p .. 'claim:' .. ARGV[3]
-local function give(id, token, payload, enqueued_at, deadline_at)
-  for _, value in ipairs({id, token, payload, enqueued_at, deadline_at}) do answer[#answer + 1] = value end
+local function give(id, token, payload, enqueued_at, deadline_at, prefix)
+  for _, value in ipairs({id, token, payload, enqueued_at, deadline_at, prefix or ''}) do answer[#answer + 1] = value end
 end
 local before = redis.call('LRANGE', last, 0, -1)
 if before[1] == ARGV[4] then
   for i = 2, #before do
     local record = p .. 'request:' .. before[i]
-    local claimant, token, payload, enqueued_at, deadline_at =
-      unpack(try('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at') or {})
+    local claimant, token, payload, enqueued_at, deadline_at, prefix =
+      unpack(try('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at', 'prefix') or {})
     if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then
-      give(before[i], token, payload, enqueued_at, deadline_at)
+      give(before[i], token, payload, enqueued_at, deadline_at, prefix)
     end
   end
   return {'ok', now, answer}
@@ -30,8 +30,8 @@ while most > 0 and prefill > 0 do
   local id = redis.call('ZRANGE', queue, 0, 0)[1]
   if not id then break end
   local record = p .. 'request:' .. id
-  local payload, prompt, enqueued_at, deadline_at =
-    unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at') or {})
+  local payload, prompt, enqueued_at, deadline_at, prefix =
+    unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at', 'prefix') or {})
   prompt = tonumber(prompt or '') or 0
   if payload and prompt > kv then break end
   redis.call('ZREM', queue, id)
@@ -39,7 +39,7 @@ while most > 0 and prefill > 0 do
   if token then -- else there is nothing to run: the others must not wait behind it
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)
-    give(id, token, payload, enqueued_at, deadline_at)
+    give(id, token, payload, enqueued_at, deadline_at, prefix)
     given[#given + 1] = id
     most, prefill, kv = most - 1, prefill - prompt, kv - prompt
   end
