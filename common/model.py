@@ -1,6 +1,6 @@
 """The nouns: plain frozen records shared by coordinator, workers and simulator. No bytes, no Redis, no clock here."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = Any
@@ -161,7 +161,7 @@ class Push:
 
     Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
     budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses; prefix the
-    `common.prefix.chain` of its prompt (empty for a tool).
+    `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow.
     """
 
     request: str
@@ -177,11 +177,16 @@ class Push:
     timeout_s: float
     stream: bool
     prefix: bytes = b""
+    expected_tokens: int = 0
+    slo_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request a worker holds under a lease. Times in ms of Redis time; `prefix` as in `Push`."""
+    """A request a worker holds under a lease. Times in ms of Redis time; from `prefix` on as in `Push`.
+
+    key_ms is the score it had in its queue: the smaller, the more urgent.
+    """
 
     request: str
     token: int
@@ -196,3 +201,58 @@ class Claim:
     stream: bool
     encoding: str
     prefix: bytes = b""
+    prompt_tokens: int = 0
+    expected_tokens: int = 0
+    slo_ms: int = 0
+    key_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """One call in an engine. key_ms and slo_ms as in `Claim`; expected_tokens: the whole answer's."""
+
+    request: str
+    prompt_tokens: int
+    generated_tokens: int
+    unprefilled_tokens: int
+    expected_tokens: int
+    key_ms: int
+    slo_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLoad:
+    """What a worker says of its engine: how fast it is found to be, how much it holds, and what runs in it.
+
+    Units: prefill_tokens_per_s in tokens/s; step_s (an iteration that does nothing else: weights and overhead) in s;
+    kv_s_per_token as in `InstanceProfile`; token_s: a moving average of the time between two tokens, in s; all else in
+    tokens. kv_tokens and unprefilled_tokens count what the engine lets wait too. iterations: how many the three speeds
+    are learned from; idle_prefill: share of its time in which it had nothing to prefill though a request waited for it.
+    cache_version is that of the prefix cache published beside it.
+    """
+
+    prefill_tokens_per_s: float
+    step_s: float
+    kv_s_per_token: float
+    kv_room: int
+    chunk_tokens: int
+    max_batch: int
+    kv_tokens: int
+    unprefilled_tokens: int
+    token_s: float
+    running: tuple[RunningCall, ...] = ()
+    iterations: int = 0
+    idle_prefill: float = 0.0
+    cache_version: int = 0
+
+    def corrected(self, profile: InstanceProfile) -> InstanceProfile:
+        """The profile with the speeds found; overhead and reading of weights keep their proportion."""
+        told_s = profile.weights_s + profile.overhead_s
+        weights_s = self.step_s * profile.weights_s / told_s if told_s > 0 else self.step_s
+        return replace(
+            profile,
+            prefill_tokens_per_s=self.prefill_tokens_per_s,
+            weights_s=weights_s,
+            overhead_s=self.step_s - weights_s,
+            kv_s_per_token=self.kv_s_per_token,
+        )

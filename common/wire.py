@@ -11,7 +11,21 @@ import msgpack
 
 from common.errors import InvalidDocument
 from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
-from common.model import Claim, Head, InstanceProfile, Json, LlmCall, Node, Push, Sampling, Slo, ToolCall, Usage
+from common.model import (
+    Claim,
+    Head,
+    InstanceLoad,
+    InstanceProfile,
+    Json,
+    LlmCall,
+    Node,
+    Push,
+    RunningCall,
+    Sampling,
+    Slo,
+    ToolCall,
+    Usage,
+)
 
 MAX_DEPTH = 32
 
@@ -124,9 +138,17 @@ def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:
 
 
 def unpack_claim(
-    request: str, token: int, payload: bytes, enqueued_at: int, deadline_at: int, prefix: bytes, claimed_at: int
+    request: str,
+    token: int,
+    payload: bytes,
+    times: tuple[int, int, int],
+    prefix: bytes = b"",
+    figures: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Claim:
-    """A claimed request from its record's fields."""
+    """A claimed request from its record's fields.
+
+    times: enqueued_at, deadline_at, claimed_at; figures: prompt_tokens, expected_tokens, slo_ms, key_ms.
+    """
     workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)
     call: LlmCall | ToolCall
     if len(body) == 2:
@@ -135,8 +157,7 @@ def unpack_claim(
         prompt, messages, model, (max_tokens, temperature, top_p, stop, seed, schema) = body
         sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), seed, schema)
         call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
-    times = (enqueued_at, deadline_at, claimed_at)
-    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding, prefix)
+    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding, prefix, *figures)
 
 
 def pack_outcome(outcome: Outcome) -> bytes:
@@ -189,3 +210,16 @@ def unpack_profile(data: bytes) -> InstanceProfile:
     """See `InstanceProfile`. What a later version has added is left out."""
     found = unpack(data)
     return InstanceProfile(**{name: found[name] for name in InstanceProfile.__slots__ if name in found})
+
+
+def pack_load(load: InstanceLoad) -> bytes:
+    """See `InstanceLoad`."""
+    running = [[getattr(call, name) for name in RunningCall.__slots__] for call in load.running]
+    return pack({name: getattr(load, name) for name in InstanceLoad.__slots__} | {"running": running})
+
+
+def unpack_load(data: bytes) -> InstanceLoad:
+    """See `InstanceLoad`. What a later version has added is left out."""
+    found = unpack(data)
+    running = tuple(RunningCall(*call[: len(RunningCall.__slots__)]) for call in found.pop("running"))
+    return InstanceLoad(running=running, **{name: found[name] for name in InstanceLoad.__slots__ if name in found})

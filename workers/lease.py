@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from common.backoff import pause_s
 from common.errors import HexgenError, SeatLost
-from common.model import Json
 from common.store.cell import Cell
 from common.store.queues import Seat
 
@@ -21,7 +20,7 @@ class LeaseKeeper(threading.Thread):
     """Renews what is held every third of a lease; it is the instance's heartbeat too.
 
     Two are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended, and
-    on_seat_lost(why) at most once, as its last deed. `load` is asked for before each renewal.
+    on_seat_lost(why) at most once, as its last deed.
     """
 
     def __init__(
@@ -33,11 +32,10 @@ class LeaseKeeper(threading.Thread):
         *,
         on_gone: Callable[[str], None],
         on_seat_lost: Callable[[SeatLost], None],
-        load: Callable[[], Json],
     ) -> None:
         super().__init__(name="lease-keeper", daemon=True)
         self._url, self._seat, self._namespace, self._lease_ms = url, seat, namespace, lease_ms
-        self._on_gone, self._on_seat_lost, self._load = on_gone, on_seat_lost, load
+        self._on_gone, self._on_seat_lost = on_gone, on_seat_lost
         self._held: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -100,7 +98,7 @@ class LeaseKeeper(threading.Thread):
 
     async def _renew(self, cell: Cell) -> None:
         held = self.held()
-        _, gone = await cell.queues.renew(self._seat, self._lease_ms, self._load(), list(held.items()))
+        _, gone = await cell.queues.renew(self._seat, self._lease_ms, list(held.items()))
         for request in gone:
             if self.drop(request, held[request]):
                 self._on_gone(request)

@@ -103,7 +103,7 @@ class _Service:
 
         leases = LeaseKeeper(
             settings.redis_url, seat, settings.namespace, settings.lease_ms,
-            on_gone=on_gone, on_seat_lost=on_seat_lost, load=self._load,
+            on_gone=on_gone, on_seat_lost=on_seat_lost,
         )  # fmt: skip
         runner.attach(leases)
         leases.start()
@@ -115,7 +115,3 @@ class _Service:
             log.warning("%s; what instance %s holds is taken over when its leases end", error, seat.instance)
         finally:
             await leases.ended()
-
-    def _load(self) -> dict[str, int]:
-        held = self._engine.load()
-        return {"running": held.running, "unprefilled_tokens": held.unprefilled_tokens, "kv_tokens": held.kv_tokens}

@@ -1,13 +1,14 @@
 """The registry of instances: who serves what, how fast, and who was heard of when."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 
 from redis.exceptions import RedisError
 
 from common import wire
 from common.errors import BadRecord, Superseded
-from common.model import Instance, InstanceProfile, Json
+from common.model import Instance, InstanceLoad, InstanceProfile, Json
 from common.store.client import Client, translate, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
@@ -63,8 +64,43 @@ class Instances:
         """Forget an instance whose queue is empty; False when, with an epoch, a later incarnation has it."""
         return bool(await self._scripts.run("leave", instance, "" if epoch is None else epoch, KEEP_GONE_MS))
 
+    async def publish(self, instance: str, epoch: int, load: InstanceLoad, cache: bytes | None = None) -> bool:
+        """Say what this incarnation holds, its prefix cache too unless that is as it was (None).
+
+        False when it has lost its seat. The cache is the `common.prefix` hashes of the blocks in it, one after another.
+        """
+        args = (instance, epoch, wire.pack_load(load), load.cache_version)
+        return bool(await self._scripts.run("publish", *args, *(() if cache is None else (cache,))))
+
+    async def loads(self, instances: Sequence[str]) -> dict[str, InstanceLoad]:
+        """What these instances last said of themselves; those that have said nothing readable are left out."""
+        found = {}
+        for instance, data in (await self._field(instances, "load")).items():
+            if (load := self._load(instance, data)) is not None:
+                found[instance] = load
+        return found
+
+    async def caches(self, instances: Sequence[str]) -> dict[str, bytes]:
+        """The prefix caches these instances have last published, see `publish`."""
+        return await self._field(instances, "cache")
+
+    async def _field(self, instances: Sequence[str], field: str) -> dict[str, bytes]:
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for instance in instances:
+                pipeline.hget(self._keys.instance(instance), field)
+            values = await pipeline.execute(raise_on_error=False)
+        return {name: value for name, value in zip(instances, values, strict=True) if isinstance(value, bytes)}
+
+    def _load(self, instance: str, data: bytes) -> InstanceLoad | None:
+        try:
+            return wire.unpack_load(data)
+        except Exception as error:  # whatever bytes can lead to
+            log.debug("instance %s: its load cannot be read: %s", instance, error)
+            return None
+
     async def all(self) -> list[Instance]:
-        """Every registered instance, sorted by id."""
+        """Every registered instance, sorted by id; its profile is corrected by what it has said of itself."""
         return [instance for instance, _ in await self._known()]
 
     async def backlogs(self) -> dict[str, int]:
@@ -91,7 +127,7 @@ class Instances:
         """All there is to show of each instance."""
         shown: list[dict[str, Json]] = []
         backlogs = await self.backlogs()
-        for instance, fields in await self._known():
+        for instance, load in await self._known():
             with translated():
                 queued = await self._client.zcard(self._keys.queue(instance.id))
             shown.append(
@@ -103,13 +139,16 @@ class Instances:
                     "labels": sorted(instance.labels),
                     "queued": queued,
                     "backlog_s": backlogs.get(instance.id, 0) / 1000,
-                    "load": wire.unpack(fields[b"load"]) if b"load" in fields else None,
+                    "load": None if load is None else {**asdict(load), "running": len(load.running)},
                 }
             )
         return shown
 
-    async def _known(self) -> list[tuple[Instance, dict[bytes, bytes]]]:
-        """Instances with their records. One whose record cannot be read is left out: it must not hide the others."""
+    async def _known(self) -> list[tuple[Instance, InstanceLoad | None]]:
+        """Instances and what they say of themselves.
+
+        One whose record cannot be read is left out: it must not hide the others.
+        """
         with translated():
             names = sorted(name.decode() for name in await self._client.zrange(self._keys.instances, 0, -1))
             pipeline = self._client.pipeline(transaction=False)
@@ -119,7 +158,11 @@ class Instances:
         known = []
         for name, fields in zip(names, records, strict=True):
             try:
-                known.append((_instance(name, fields), fields))
+                instance = _instance(name, fields)
+                load = self._load(name, fields[b"load"]) if b"load" in fields else None
+                if load is not None:
+                    instance = replace(instance, profile=load.corrected(instance.profile))
+                known.append((instance, load))
                 self._unreadable.discard(name)
             except (BadRecord, ValueError, TypeError, LookupError) as error:
                 if name not in self._unreadable:

@@ -32,6 +32,8 @@ class Keys:
         self.server = self.prefix + "server"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"
+        self.line = self.prefix + "line"
+        self.line_wake = self.prefix + "line:wake"
 
     @property
     def tickets(self) -> str:

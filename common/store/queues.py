@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from common import wire
 from common.errors import AttemptFailed, BadRecord, Superseded, Unregistered
 from common.events import Outcome
-from common.model import TOOLS, Claim, Json
+from common.model import TOOLS, Claim
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Call, Scripts
@@ -21,11 +21,19 @@ _SEAT_LOST: dict[bytes, type[Superseded | Unregistered]] = {b"epoch": Superseded
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What may start now: requests, prompt tokens that may still be queued in the engine, free KV tokens."""
+    """What may start now: requests, prompt tokens that may still be queued in the engine, free KV tokens.
+
+    empty: nothing runs, so the first request is taken whatever its length; the engine will say if it cannot take it.
+    """
 
     requests: int
     prefill_tokens: int
     kv_tokens: int
+    empty: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.requests > 0 and self.prefill_tokens > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +77,11 @@ class Queues:
         """The most urgent requests that fit the room, under lease; a tool's call id is a ticket. Raises SeatLost."""
         reply = await self._scripts.run(
             "claim", seat.instance, seat.epoch_text, seat.claimant, call, lease_ms,
-            room.requests, room.prefill_tokens, room.kv_tokens,
+            room.requests, room.prefill_tokens, room.kv_tokens, int(room.empty),
         )  # fmt: skip
         _check_seat(seat, reply[0])
         now, flat = reply[1], reply[2]
-        found = [_claim(flat[i : i + 6], now) for i in range(0, len(flat), 6)]
+        found = [_claim(flat[i], flat[i + 1], flat[i + 2], now) for i in range(0, len(flat), 3)]
         return [claim for claim in found if claim is not None]
 
     async def wait(self, instance: str) -> bool:
@@ -81,12 +89,10 @@ class Queues:
         with translated():
             return bool(await self._blocking.bzpopmin(self._keys.wake(instance), timeout=BLOCK_S))
 
-    async def renew(
-        self, seat: Seat, lease_ms: int, load: Json, held: Sequence[tuple[str, int]]
-    ) -> tuple[str, list[str]]:
+    async def renew(self, seat: Seat, lease_ms: int, held: Sequence[tuple[str, int]]) -> tuple[str, list[str]]:
         """Keep these (request, token) leases; (status of the instance, requests no longer held). Raises SeatLost."""
         pairs = [part for pair in held for part in pair]
-        reply = await self._scripts.run("renew", seat.instance, seat.epoch_text, lease_ms, wire.pack(load), *pairs)
+        reply = await self._scripts.run("renew", seat.instance, seat.epoch_text, lease_ms, *pairs)
         _check_seat(seat, reply[0])
         return reply[1].decode(), [request.decode() for request in reply[2]]
 
@@ -148,11 +154,16 @@ class Queues:
         return await self.wait(TOOLS)
 
 
-def _claim(parts: Sequence[Any], now: int) -> Claim | None:
+def _claim(name: bytes, token: Any, fields: Sequence[bytes | None], now: int) -> Claim | None:
     """None, and logged, where it cannot be read: its lease will run out, and with enough losses its workflow fails."""
-    request = parts[0].decode()
+    request = name.decode()
     try:
-        return wire.unpack_claim(request, int(parts[1]), parts[2], int(parts[3]), int(parts[4]), parts[5], now)
+        payload, enqueued_at, deadline_at, prefix, *figures = fields
+        times = (int(enqueued_at or b""), int(deadline_at or b""), now)
+        prompt, expected, slo, key = (int(float(figure or 0)) for figure in figures)
+        return wire.unpack_claim(
+            request, int(token), payload or b"", times, prefix or b"", (prompt, expected, slo, key)
+        )
     except Exception as error:  # whatever bytes can lead to
         log.warning("request %s cannot be read and is left to its lease: %s: %s", request, type(error).__name__, error)
         return None

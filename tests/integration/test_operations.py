@@ -168,7 +168,7 @@ async def test_claim_refuses_an_earlier_incarnation(cell: Cell) -> None:
     with pytest.raises(Superseded):
         await cell.queues.claim(old, "c1", LEASE_MS, ROOM)
     with pytest.raises(Superseded):
-        await cell.queues.renew(old, LEASE_MS, None, [])
+        await cell.queues.renew(old, LEASE_MS, [])
     assert await queued(cell) == ["r1"]
 
 

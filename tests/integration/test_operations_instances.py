@@ -17,18 +17,18 @@ async def test_renew_keeps_what_is_held_and_tells_what_is_not(cell: Cell) -> Non
     seat = await dispatched(cell, push("r1", "s"), push("r2", "t"))
     held = await cell.queues.claim(seat, "c1", 50, ROOM)
     await commit(cell, 1, 0, drops=["r2"])
-    status, gone = await cell.queues.renew(seat, LEASE_MS, {"running": 2}, [(c.request, c.token) for c in held])
+    status, gone = await cell.queues.renew(seat, LEASE_MS, [(c.request, c.token) for c in held])
     assert (status, gone) == ("ready", ["r2"])
     ttl = await cell.client.zscore(cell.keys.leases, "r1") - held[0].claimed_at
     assert ttl >= LEASE_MS
-    assert (await cell.queues.renew(seat, LEASE_MS, None, [("r1", 99)]))[1] == ["r1"]
+    assert (await cell.queues.renew(seat, LEASE_MS, [("r1", 99)]))[1] == ["r1"]
 
 
 async def test_renew_brings_a_lost_instance_back(cell: Cell) -> None:
     seat = await join(cell)
     await cell.instances.evacuate("a", "lost")
     assert (await cell.instances.all())[0].status == "lost"
-    await cell.queues.renew(seat, LEASE_MS, None, [])
+    await cell.queues.renew(seat, LEASE_MS, [])
     assert (await cell.instances.all())[0].status == "ready"
 
 
@@ -42,19 +42,19 @@ async def test_an_instance_that_is_gone_is_told_so_and_not_brought_back(cell: Ce
         await cell.client.delete(*await cell.client.keys(f"{cell.keys.prefix}*"))
     for _ in range(2):
         with pytest.raises(Unregistered, match="instance a is not registered any more"):
-            await cell.queues.renew(seat, LEASE_MS, {}, [])
+            await cell.queues.renew(seat, LEASE_MS, [])
         with pytest.raises(Unregistered):
             await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
         assert await cell.instances.evacuate("a", "draining", seat.epoch) == 0
         assert await cell.instances.all() == []
     later = await join(cell)
     assert (await cell.instances.all())[0].status == "ready"
-    assert await cell.queues.renew(later, LEASE_MS, {}, []) == ("ready", [])
+    assert await cell.queues.renew(later, LEASE_MS, []) == ("ready", [])
     with pytest.raises(Superseded):
-        await cell.queues.renew(seat, LEASE_MS, {}, [])
+        await cell.queues.renew(seat, LEASE_MS, [])
     await cell.instances.remove("a", later.epoch)
     with pytest.raises(Superseded):  # though that one has left since
-        await cell.queues.renew(seat, LEASE_MS, {}, [])
+        await cell.queues.renew(seat, LEASE_MS, [])
 
 
 async def test_epochs_are_not_met_again_when_the_data_is_lost(cell: Cell) -> None:
@@ -148,5 +148,5 @@ async def test_a_draining_instance_that_falls_silent_does_not_come_back_as_ready
     seat = await dispatched(cell, push("r1", "s"))
     await cell.instances.evacuate("a", "draining", seat.epoch)
     await cell.instances.evacuate("a", "lost")
-    await cell.queues.renew(seat, LEASE_MS, {}, [])
+    await cell.queues.renew(seat, LEASE_MS, [])
     assert (await cell.instances.all())[0].status == "draining"

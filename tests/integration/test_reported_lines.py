@@ -108,7 +108,7 @@ async def test_what_becomes_of_an_instance_is_told_once_per_change(cell: Cell, l
     assert await told() == [
         ("WARNING", "instance a is lost: nothing was heard of it for a lease, so what it has queued is routed anew")
     ]
-    await cell.queues.renew(seat, LEASE_MS, {}, [])
+    await cell.queues.renew(seat, LEASE_MS, [])
     assert await told() == [("INFO", "instance a is back")]
     seat = await join(cell)
     assert await told() == [("INFO", "instance a has been started again; it is ready")]

@@ -14,7 +14,7 @@ from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, S
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit
-from common.store.queues import Seat
+from common.store.queues import Queues, Seat
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
 from workers.lease import LeaseKeeper
 from workers.runner import Runner, run_until
@@ -127,7 +127,7 @@ async def bench(
     leases = LeaseKeeper(
         server.url, seat, namespace, LEASE_MS,
         on_gone=lambda request: loop.call_soon_threadsafe(runner.gone, request) and None,
-        on_seat_lost=lambda _: None, load=lambda: {"running": engine.running},
+        on_seat_lost=lambda _: None,
     )  # fmt: skip
     runner.attach(leases)
     leases.start()
@@ -364,23 +364,24 @@ async def test_a_store_that_stays_away_does_not_keep_a_worker_from_stopping(
 
 
 async def test_leases_are_kept_whatever_goes_wrong_once(
-    server: EmbeddedServer, cell: Cell, namespace: str, caplog: pytest.LogCaptureFixture
+    server: EmbeddedServer,
+    cell: Cell,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     again = threading.Event()
-    loads: list[Any] = [{1, 2}, ValueError("no load to tell")]  # the first cannot be packed
+    renew, faults = Queues.renew, [ValueError("nobody thought of this"), TypeError("nor of this")]
 
-    def load() -> Any:
-        if not loads:
-            again.set()
-            return {}
-        if isinstance(told := loads.pop(), Exception):
-            raise told
-        return told
+    async def renew_at_last(*args: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        again.set()
+        return await renew(*args)
 
+    monkeypatch.setattr(Queues, "renew", renew_at_last)
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
-    leases = LeaseKeeper(
-        server.url, seat, namespace, 150, on_gone=lambda _: None, on_seat_lost=lambda _: None, load=load
-    )
+    leases = LeaseKeeper(server.url, seat, namespace, 150, on_gone=lambda _: None, on_seat_lost=lambda _: None)
     leases.start()
     assert await asyncio.to_thread(again.wait, 20)
     await leases.ended()

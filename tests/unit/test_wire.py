@@ -13,10 +13,12 @@ from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, 
 from common.model import (
     Claim,
     Head,
+    InstanceLoad,
     InstanceProfile,
     LlmCall,
     Node,
     Push,
+    RunningCall,
     Sampling,
     Slo,
     ToolCall,
@@ -97,8 +99,22 @@ def test_a_push_arrives_as_a_claim(
 ) -> None:
     push = Push("r1", node, "a", -5, 7, 11, 90, 13, call, stage, timeout_s, stream)
     payload = wire.pack_payload(push, workflow, encoding)
-    claim = wire.unpack_claim("r1", 3, payload, 10, 90, b"12345678", 20)
-    assert claim == Claim("r1", 3, 10, 90, 20, workflow, node, stage, call, timeout_s, stream, encoding, b"12345678")
+    claim = wire.unpack_claim("r1", 3, payload, (10, 90, 20), b"12345678", (13, 5, 80, 15))
+    rest = (timeout_s, stream, encoding, b"12345678", 13, 5, 80, 15)
+    assert claim == Claim("r1", 3, 10, 90, 20, workflow, node, stage, call, *rest)
+
+
+@given(
+    st.builds(
+        InstanceLoad, numbers, numbers, numbers, naturals, naturals, naturals, naturals, naturals, numbers,
+        st.lists(st.builds(RunningCall, texts, *[naturals] * 6), max_size=3).map(tuple), naturals, numbers, naturals,
+    )
+)  # fmt: skip
+def test_loads_come_back_from_a_later_version_too(load: InstanceLoad) -> None:
+    assert wire.unpack_load(wire.pack_load(load)) == load
+    later = wire.unpack(wire.pack_load(load))
+    later |= {"fan_speed": 7, "running": [[*call, 7] for call in later["running"]]}
+    assert wire.unpack_load(wire.pack(later)) == load
 
 
 @given(st.builds(InstanceProfile, texts, numbers, numbers, numbers, numbers, naturals, naturals, naturals, naturals))

@@ -56,7 +56,7 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
     leases = LeaseKeeper(
         settings.redis_url, seat, settings.namespace, settings.lease_ms,
         on_gone=lambda request: log.info("request %s is no longer ours", request),
-        on_seat_lost=lambda _: None, load=lambda: None,
+        on_seat_lost=lambda _: None,
     )  # fmt: skip
     leases.hold(claim.request, claim.token)
     leases.start()

@@ -1,8 +1,10 @@
 -- claim: pop the most urgent requests that can start now, each under a lease and a fencing token that only grows.
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
---      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started, 8 KV tokens free
--- returns {'ok', now, {id, token, payload, enqueued_at, deadline_at, prefix, ...}}, or {why not} (see unseated)
+--      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started (the last one
+--      taken may go beyond), 8 KV tokens free, 9 '1' where nothing runs: then the first is taken whatever its length
+-- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms}, ...}},
+--   or {why not} (see unseated)
 --@include base
 --@include seat
 local why_not = unseated(ARGV[1], ARGV[2])
@@ -10,36 +12,34 @@ if why_not then return {why_not} end
 if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', ARGV[4]) end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
 local last = p .. 'claim:' .. ARGV[3]
-local function give(id, token, payload, enqueued_at, deadline_at, prefix)
-  for _, value in ipairs({id, token, payload, enqueued_at, deadline_at, prefix or ''}) do answer[#answer + 1] = value end
+local function fields(record)
+  return try('HMGET', record, 'payload', 'enqueued_at', 'deadline_at', 'prefix', 'prompt_tokens', 'expected_tokens', 'slo_ms', 'key_ms')
+end
+local function give(id, token)
+  for _, value in ipairs({id, token, fields(p .. 'request:' .. id)}) do answer[#answer + 1] = value end
 end
 local before = redis.call('LRANGE', last, 0, -1)
 if before[1] == ARGV[4] then
   for i = 2, #before do
-    local record = p .. 'request:' .. before[i]
-    local claimant, token, payload, enqueued_at, deadline_at, prefix =
-      unpack(try('HMGET', record, 'claimant', 'token', 'payload', 'enqueued_at', 'deadline_at', 'prefix') or {})
-    if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then
-      give(before[i], token, payload, enqueued_at, deadline_at, prefix)
-    end
+    local claimant, token = unpack(try('HMGET', p .. 'request:' .. before[i], 'claimant', 'token') or {})
+    if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then give(before[i], token) end
   end
   return {'ok', now, answer}
 end
 local most, prefill, kv = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 while most > 0 and prefill > 0 do
-  local id = redis.call('ZRANGE', queue, 0, 0)[1]
+  local id, score = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
   if not id then break end
   local record = p .. 'request:' .. id
-  local payload, prompt, enqueued_at, deadline_at, prefix =
-    unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'enqueued_at', 'deadline_at', 'prefix') or {})
+  local payload, prompt = unpack(try('HMGET', record, 'payload', 'prompt_tokens') or {})
   prompt = tonumber(prompt or '') or 0
-  if payload and prompt > kv then break end
+  if payload and prompt > kv and not (ARGV[9] == '1' and #given == 1) then break end
   redis.call('ZREM', queue, id)
   local token = payload and try('HINCRBY', record, 'token', 1)
   if token then -- else there is nothing to run: the others must not wait behind it
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
-    redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now)
-    give(id, token, payload, enqueued_at, deadline_at, prefix)
+    redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
+    give(id, token)
     given[#given + 1] = id
     most, prefill, kv = most - 1, prefill - prompt, kv - prompt
   end

@@ -10,6 +10,7 @@ local same = serves == ARGV[2] and tonumber(longest or math.huge) <= tonumber(AR
 local status = 'ready'
 if not same and redis.call('EXISTS', p .. 'queue:' .. ARGV[1]) == 1 then status = 'joining' end
 redis.call('HSET', key, 'serves', ARGV[2], 'longest_prompt', ARGV[3], 'profile', ARGV[4], 'status', status)
+redis.call('HDEL', key, 'load', 'cache', 'cache_version') -- an earlier incarnation's
 redis.call('PERSIST', key)
 redis.call('ZADD', p .. 'instances', now, ARGV[1])
 redis.call('HINCRBY', p .. 'backlog', ARGV[1], 0)

@@ -1,6 +1,6 @@
 -- renew: keep leases alive; it is the instance's heartbeat too.
 -- KEYS[1] prefix
--- ARGV 1 instance, 2 epoch ('' where none is kept), 3 lease ms, 4 load (opaque, shown to people), 5.. request, token, ...
+-- ARGV 1 instance, 2 epoch ('' where none is kept), 3 lease ms, 4.. request, token, ...
 -- returns {'ok', status of the instance, {request, ...} no longer held}, or {why not} (see unseated)
 --@include base
 --@include seat
@@ -11,10 +11,10 @@ if why_not then return {why_not} end
 if ARGV[2] ~= '' then
   redis.call('ZADD', p .. 'instances', now, ARGV[1])
   if status == 'lost' then status = 'ready' end
-  redis.call('HSET', p .. 'instance:' .. ARGV[1], 'load', ARGV[4], 'status', status)
+  redis.call('HSET', p .. 'instance:' .. ARGV[1], 'status', status)
 end
 local gone = {}
-for i = 5, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local held = try('HGET', p .. 'request:' .. ARGV[i], 'token') == ARGV[i + 1]
   if held and redis.call('ZSCORE', p .. 'leases', ARGV[i]) then
     redis.call('ZADD', p .. 'leases', now + ARGV[3], ARGV[i])
