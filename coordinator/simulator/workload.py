@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from common.enginerecords import NONE
 from common.errors import InvalidDocument
-from coordinator.simulator.expectation import Expectation, rounds
+from coordinator.simulator.expectation import Expectation, Expected
 from coordinator.simulator.records import BLOCK, CALL, WORKFLOW, Rows
-from coordinator.simulator.trace import Trace
+from coordinator.simulator.trace import Trace, TracedCall
 
-ARRIVALS = ("poisson", "gamma", "step")
+DRAWN = ("poisson", "gamma", "step")
+ARRIVALS = (*DRAWN, "file")
+"""`file`: workflows as they were recorded, one after the other, not drawn."""
 GAMMA_CV = 3.0
 STEP = 3.0
 """The rate after a step, over that before it; the mean is the rate asked for."""
@@ -22,7 +24,7 @@ STEP = 3.0
 class Workload:
     """children: positions of calls, of which each call has a slice; roots: those that start with their workflow.
 
-    dice: two numbers in [0, 1) for each call, for policies that leave something to chance.
+    dice: two numbers in [0, 1) for each call, for policies that leave something to chance. tenants: names, by number.
     """
 
     calls: Rows
@@ -31,17 +33,15 @@ class Workload:
     children: NDArray[np.int64]
     roots: NDArray[np.int64]
     dice: NDArray[np.float64]
+    tenants: tuple[str, ...]
 
 
 def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """When workflows arrive, in s: poisson, gamma (bursts, coefficient of variation 3) or step (half way, three times
     the rate of before). Raises InvalidDocument.
     """
-    if not 0.0 < rate < np.inf:
-        raise InvalidDocument("rate", f"must be workflows per second above 0, not {rate}")
-    if count < 1:
-        raise InvalidDocument("workflows", f"must be at least 1, not {count}")
-    if kind not in ARRIVALS:
+    _check(count, rate)
+    if kind not in DRAWN:
         raise InvalidDocument("arrivals", f"{kind!r} is not one of {', '.join(ARRIVALS)}")
     if kind == "gamma":
         gaps = rng.gamma(GAMMA_CV**-2, GAMMA_CV**2 / rate, count)
@@ -56,55 +56,85 @@ def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) 
     return times
 
 
+def replayed(trace: Trace, count: int, rate: float, start: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Workflows of a recording from `start` on, round and round, and when each arrives: as recorded, but faster or
+    slower, so that the recording's mean rate is `rate`. Raises InvalidDocument.
+    """
+    _check(count, rate)
+    recorded = [workflow.arrival_s for workflow in trace if workflow.arrival_s is not None]
+    if len(recorded) < len(trace):
+        raise InvalidDocument("arrivals", "the trace has no arrival_s: record it, or take poisson, gamma or step")
+    span = recorded[-1] - recorded[0]
+    if span <= 0.0:
+        raise InvalidDocument("arrivals", "the trace must have workflows that arrive at different times")
+    # After the last comes the first, a mean gap later.
+    places = start + np.arange(count)
+    turns, chosen = np.divmod(places, len(trace))
+    gap = span / (len(trace) - 1)
+    times = np.array(recorded)[chosen] + turns * (span + gap)
+    return chosen, (times - times[0]) / (rate * gap)
+
+
+def _check(count: int, rate: float) -> None:
+    if not 0.0 < rate < np.inf:
+        raise InvalidDocument("rate", f"must be workflows per second above 0, not {rate}")
+    if count < 1:
+        raise InvalidDocument("workflows", f"must be at least 1, not {count}")
+
+
 def draw(
     trace: Trace, expectation: Expectation, *, count: int, rate: float, seed: int, slo_s: float,
-    arrivals: str = "poisson",
+    arrivals: str = "poisson", oracle: bool = False,
 ) -> Workload:  # fmt: skip
-    """`count` workflows drawn from a trace. Raises InvalidDocument."""
+    """`count` workflows drawn from a trace; arrivals "file" replays it instead, from its beginning for seed 0 and from
+    a place drawn for others. An oracle's policies know true lengths. Raises InvalidDocument.
+    """
     if not 0.0 < slo_s < np.inf:
         raise InvalidDocument("slo", f"must be seconds above 0, not {slo_s}")
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(trace), count)
+    if arrivals == "file":
+        chosen, times = replayed(trace, count, rate, int(chosen[0]) if seed else 0)
+    else:
+        times = arrival_times(arrivals, count, rate, rng)
+    drawn = [trace[which] for which in chosen]
+    tenants = sorted({workflow.tenant for workflow in trace})
     workflows = np.zeros(count, WORKFLOW)
-    workflows["arrival"] = arrival_times(arrivals, count, rate, rng)
-    workflows["deadline"] = workflows["arrival"] + slo_s
-    layout = _Layout(trace, expectation)
-    for number, which in enumerate(chosen):
-        workflows[number]["left"] = len(trace[which])
-        layout.add(number, int(which))
-    return layout.workload(workflows, rng)
+    workflows["arrival"] = times
+    workflows["slo_s"] = [slo_s * workflow.slo_scale for workflow in drawn]
+    workflows["deadline"] = workflows["arrival"] + workflows["slo_s"]
+    workflows["weight"] = [workflow.weight for workflow in drawn]
+    workflows["left"] = [len(workflow.calls) for workflow in drawn]
+    workflows["tenant"] = [tenants.index(workflow.tenant) for workflow in drawn]
+    layout = _Layout()
+    for number, workflow in enumerate(drawn):
+        calls = workflow.calls
+        layout.add(number, calls, expectation.truth(calls) if oracle else expectation.of(calls))
+    return layout.workload(workflows, rng, tuple(tenants))
 
 
 class _Layout:
     """Lays workflows out one after the other."""
 
-    def __init__(self, trace: Trace, expectation: Expectation) -> None:
-        self._trace, self._expectation = trace, expectation
+    def __init__(self) -> None:
         self._rows: list[tuple[float, ...]] = []
         self._blocks: list[tuple[int, int, int]] = []
         self._keys: dict[str, int] = {}
         self._children: list[int] = []
         self._roots: list[int] = []
 
-    def add(self, number: int, which: int) -> None:
-        workflow, first = self._trace[which], len(self._rows)
+    def add(self, number: int, workflow: Sequence[TracedCall], expected: Sequence[Expected]) -> None:
+        first = len(self._rows)
         children: list[list[int]] = [[] for _ in workflow]
         for at, call in enumerate(workflow):
             for before in call.needs:
                 children[before].append(first + at)
             if not call.needs:
                 self._roots.append(first + at)
-        expected = self._expectation
-        for call, times, after in zip(workflow, rounds(workflow), children, strict=True):
-            figures = (
-                expected.tokens[call.stage],
-                expected.stage_s[call.stage],
-                expected.rest_s(call.stage, times),
-                call.tool_s,
-            )
+        for call, figures, after in zip(workflow, expected, children, strict=True):
             leaf = self._leaf(number, call.prefix)
             counts = (leaf, number, len(call.needs), len(self._children), len(after))
-            self._rows.append((call.prompt_tokens, call.output_tokens, *counts, *figures))
+            self._rows.append((call.prompt_tokens, call.output_tokens, *counts, *figures, call.tool_s))
             self._children += after
 
     def _leaf(self, number: int, prefix: Sequence[tuple[str, int]]) -> int:
@@ -117,7 +147,7 @@ class _Layout:
             leaf, start = self._keys[name], end
         return leaf
 
-    def workload(self, workflows: Rows, rng: np.random.Generator) -> Workload:
+    def workload(self, workflows: Rows, rng: np.random.Generator, tenants: tuple[str, ...]) -> Workload:
         calls = np.zeros(len(self._rows), CALL)
         names = ["prompt_tokens", "output_tokens", "leaf", "workflow", "needs", "first_child", "children"]
         names += ["expected_tokens", "stage_s", "rest_s", "tool_s"]
@@ -126,4 +156,4 @@ class _Layout:
         calls["instance"], calls["started_at"] = NONE, -1.0
         blocks = np.array(self._blocks or [(1, 1, NONE)], BLOCK)
         children, roots = np.array(self._children, np.int64), np.array(self._roots, np.int64)
-        return Workload(calls, workflows, blocks, children, roots, rng.random((len(calls), 2)))
+        return Workload(calls, workflows, blocks, children, roots, rng.random((len(calls), 2)), tenants)

@@ -15,7 +15,7 @@ from coordinator.simulator import compiled
 from coordinator.simulator.cluster import load_cluster
 from coordinator.simulator.expectation import Expectation, alone_s, rounds
 from coordinator.simulator.simulation import POLICIES, Outcome, simulate
-from coordinator.simulator.trace import Trace, TracedCall, read_trace
+from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow, read_trace
 from coordinator.simulator.workload import Workload, arrival_times, draw
 
 PUBLISHED = [
@@ -54,16 +54,16 @@ def ran(workload: Workload, policy: str = "flow") -> Outcome:
 
 
 def test_candidates_and_evaluations_run_side_by_side_all_else_in_line(trace: Trace) -> None:
-    assert [call.needs for call in trace[0]] == [(), (0,), (0,), (1, 2), (3,), (4,), (4,)]
-    assert trace[0][4].output_tokens == 1
-    assert rounds(trace[0]) == [0, 0, 0, 0, 1, 0, 0]
+    assert [call.needs for call in trace[0].calls] == [(), (0,), (0,), (1, 2), (3,), (4,), (4,)]
+    assert trace[0].calls[4].output_tokens == 1
+    assert rounds(trace[0].calls) == [0, 0, 0, 0, 1, 0, 0]
 
 
 def test_our_own_format(tmp_path: Path) -> None:
     call = {"stage": "a", "prompt_tokens": 100, "output_tokens": 5, "prefix": [["shared", 40], [".mine", 60]]}
     tool = {"stage": "t", "prompt_tokens": 0, "output_tokens": 0, "tool_s": 2.5, "needs": [0]}
     found = read(tmp_path, [{"calls": [call, tool, call]}])
-    assert [one.needs for one in found[0]] == [(), (0,), (1,)]
+    assert [one.needs for one in found[0].calls] == [(), (0,), (1,)]
     workload = drawn(found, count=2)
     came = ran(workload)
     assert workload.blocks["end"].tolist() == [40, 60, 60]
@@ -177,9 +177,9 @@ def test_alone_a_workflow_takes_as_long_as_expected(trace: Trace) -> None:
 
 def test_a_shared_prefix_saves_work() -> None:
     call = TracedCall("a", 4000, 50, prefix=(("shared", 3500),))
-    came = ran(drawn(((call,),), count=30))
+    came = ran(drawn((TracedWorkflow((call,)),), count=30))
     assert 0.7 < came.cached < 0.875
-    assert ran(drawn(((replace(call, prefix=()),),), count=30)).cached == 0.0
+    assert ran(drawn((TracedWorkflow((replace(call, prefix=()),)),), count=30)).cached == 0.0
 
 
 def test_compiled_and_interpreted_are_the_same(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
