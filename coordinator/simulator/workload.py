@@ -24,7 +24,8 @@ STEP = 3.0
 class Workload:
     """children: positions of calls, of which each call has a slice; roots: those that start with their workflow.
 
-    dice: two numbers in [0, 1) for each call, for policies that leave something to chance. tenants: names, by number.
+    dice: two numbers in [0, 1) for each call, for policies that leave something to chance. tenants: names, by number;
+    stages: the name of each call's.
     """
 
     calls: Rows
@@ -34,6 +35,7 @@ class Workload:
     roots: NDArray[np.int64]
     dice: NDArray[np.float64]
     tenants: tuple[str, ...]
+    stages: tuple[str, ...]
 
 
 def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -122,6 +124,7 @@ class _Layout:
         self._keys: dict[str, int] = {}
         self._children: list[int] = []
         self._roots: list[int] = []
+        self._stages: list[str] = []
 
     def add(self, number: int, workflow: Sequence[TracedCall], expected: Sequence[Expected]) -> None:
         first = len(self._rows)
@@ -136,6 +139,7 @@ class _Layout:
             counts = (leaf, number, len(call.needs), len(self._children), len(after))
             self._rows.append((call.prompt_tokens, call.output_tokens, *counts, *figures, call.tool_s))
             self._children += after
+            self._stages.append(call.stage)
 
     def _leaf(self, number: int, prefix: Sequence[tuple[str, int]]) -> int:
         leaf, start = NONE, 0
@@ -156,4 +160,5 @@ class _Layout:
         calls["instance"], calls["started_at"] = NONE, -1.0
         blocks = np.array(self._blocks or [(1, 1, NONE)], BLOCK)
         children, roots = np.array(self._children, np.int64), np.array(self._roots, np.int64)
-        return Workload(calls, workflows, blocks, children, roots, rng.random((len(calls), 2)), tenants)
+        dice = rng.random((len(calls), 2))
+        return Workload(calls, workflows, blocks, children, roots, dice, tenants, tuple(self._stages))
