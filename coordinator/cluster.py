@@ -1,15 +1,30 @@
 """The cluster as one coordinator sees it for a moment: instances, their backlog, the policy and what was learned."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
 
 from common.events import Outcome
 from common.model import Instance
 from common.policy.cost import exec_s, serves
-from common.policy.registry import Policy
+from common.policy.dispatch import choose, wait_s
+from common.policy.line import step_s
+from common.policy.rules import Rules
+from coordinator.candidates import Candidate, candidate
 from coordinator.estimates import Estimates
 from coordinator.language.definition import LlmBody, StageSpec
 
 LONGEST_LOAD_MS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request to be dispatched. weight: how urgent it is among others, see `common.policy.line`."""
+
+    prompt_tokens: int
+    expected_tokens: float
+    weight: float = 1.0
 
 
 class Cluster:
@@ -17,20 +32,22 @@ class Cluster:
 
     instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
     by age; turn counts dispatches, for rotations; tools: those of each tool worker; patience_ms: how
-    long a late request still waits for an instance. `expected_s` keeps what `Remaining` expects of stages not started.
+    long a late request still waits for an instance. `expected` keeps what `Remaining` works out of definitions.
     """
 
     def __init__(
         self,
         instances: Sequence[Instance],
         backlog_ms: Mapping[str, int],
-        policy: Policy,
+        policy: Rules,
         estimates: Estimates,
         new_id: Callable[[], str],
         turn: int = 0,
         tools: Sequence[frozenset[str]] = (),
         patience_ms: int = 0,
+        dice: Callable[[], float] | None = None,
     ) -> None:
+        self._dice = dice or Random(0).random
         self.patience_ms = patience_ms
         self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
@@ -41,7 +58,7 @@ class Cluster:
         self.turn = turn
         self.tools = tools
         self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
-        self.expected_s: dict[StageSpec, float] = {}
+        self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
         self._speeds = {instance.id: estimates.speed(instance.id) for instance in self.instances}
 
@@ -61,14 +78,22 @@ class Cluster:
         """Predicted execution time there, in s."""
         return exec_s(instance.profile, prompt_tokens, output_tokens, self._speeds[instance.id])
 
-    def choose(self, instances: Sequence[Instance], costs_s: Sequence[float]) -> int:
-        """The policy's choice among these, given the request's execution time on each."""
-        backlog_s = [max(0, self.backlog_ms.get(instance.id, 0)) / 1000 for instance in instances]
-        chosen = self.policy.dispatch.choose(costs_s, backlog_s, self.turn)
+    def choose(self, instances: Sequence[Instance], call: Waiting) -> tuple[int, float]:
+        """The policy's choice among these, and the wait to expect there in s."""
+        candidates = [self._candidate(instance) for instance in instances]
+        everyone = range(len(instances))
+        dice = (self._dice(), self._dice())
+        chosen = choose(self.policy, call, candidates, everyone, len(instances), self.turn, dice)
         self.turn += 1
-        name = instances[chosen].id
-        self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(costs_s[chosen])
-        return chosen
+        name, cost = instances[chosen].id, self.exec_s(instances[chosen], call.prompt_tokens, call.expected_tokens)
+        self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(cost)
+        return chosen, wait_s(candidates[chosen])
+
+    def _candidate(self, instance: Instance) -> Candidate:
+        found = candidate(instance.profile)
+        found.backlog_s = max(0, self.backlog_ms.get(instance.id, 0)) / 1000
+        found.queued_tokens = found.backlog_s / step_s(found, 0.0)
+        return found
 
     def compare(self, outcome: Outcome) -> None:
         """Learn an instance's speed from a request that ran there."""

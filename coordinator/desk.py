@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from common import clock
 from common.events import Completed
-from common.policy.registry import Policy, policy
+from common.policy.registry import policy
+from common.policy.rules import Rules
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.inbox import Look
@@ -32,7 +33,7 @@ class Desk:
         self.cell = cell
         self.settings = settings
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
-        self.policy: Policy = policy(settings.policy, settings.alpha)
+        self.policy: Rules = policy(settings.policy, {"alpha": settings.alpha})
         self.estimates = Estimates()
         self.reports = Reports()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,12 +1,13 @@
 """Turns a ready leaf into a request: renders its call, estimates its cost, gives it a budget and an instance."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
+from common.policy.urgency import Facts, offset_s
 from common.prefix import chain
-from coordinator.cluster import Cluster, load_ms, needed_features
+from coordinator.cluster import Cluster, Waiting, load_ms, needed_features
 from coordinator.language.definition import LlmBody, ToolBody
 from coordinator.places import Place
 from coordinator.scope import Scope
@@ -26,20 +27,26 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """What is left of a workflow: seconds of its SLO, and expected seconds of work."""
+    """What is left of a workflow: seconds of its SLO, expected seconds of work, and what is expected after a request.
+
+    `after_s` gives the latter along the critical path, from the end of the request of this place to the workflow's.
+    """
 
     slo_s: float
     work_s: float
+    after_s: Callable[[Place], float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """Where a call goes: its seconds there, and its mean seconds on all that could have taken it."""
+    """Where a call goes: its seconds there, its mean seconds on all that could have taken it, the wait expected."""
 
     instance: str
     cost_s: float
     mean_s: float
+    wait_s: float
     prompt_tokens: int
+    expected_tokens: int
     call: LlmCall | ToolCall
 
 
@@ -57,20 +64,33 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
     # What remains counts this request at its own time instead of its stage's mean.
     others_s = max(0.0, slack.work_s - cluster.stage_s(name, at.spec))
     budget = budget_s(slack.slo_s, aim.mean_s, aim.mean_s + others_s)
+    slo = workflow.head.slo
+    slo_ms = slo.deadline_at - slo.arrival_at
+    facts = Facts(
+        now=slo.deadline_at / 1000 - slack.slo_s,
+        left_s=slack.slo_s,
+        slo_s=slo_ms / 1000,
+        budget_s=budget,
+        exec_s=aim.cost_s,
+        path_s=aim.mean_s + slack.after_s(at),
+        wait_s=aim.wait_s,
+    )
     return Push(
         request=request,
         node=at.key,
         instance=aim.instance,
-        offset_ms=round(1000 * cluster.policy.order.offset_s(budget, aim.cost_s)),
+        offset_ms=round(1000 * offset_s(cluster.policy, facts)),
         load_ms=load_ms(aim.cost_s),
         budget_ms=round(1000 * budget),
-        deadline_at=workflow.head.slo.deadline_at,
+        deadline_at=slo.deadline_at,
         prompt_tokens=aim.prompt_tokens,
         call=aim.call,
         stage=f"{name}/{at.spec.path}",
         timeout_s=at.spec.timeout_s,
         stream=workflow.head.stream and isinstance(aim.call, LlmCall),
         prefix=chain(aim.call.text()) if isinstance(aim.call, LlmCall) else b"",
+        expected_tokens=aim.expected_tokens,
+        slo_ms=slo_ms,
     )
 
 
@@ -98,8 +118,9 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
         prompt_tokens = longest
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]
-    chosen = cluster.choose(able, costs)
-    return _Aim(able[chosen].id, costs[chosen], sum(costs) / len(costs), prompt_tokens, call)
+    mean_s = sum(costs) / len(costs)
+    chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
+    return _Aim(able[chosen].id, costs[chosen], mean_s, wait_s, prompt_tokens, round(output_tokens), call)
 
 
 def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:
@@ -107,7 +128,7 @@ def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Clust
     if reason:
         return Parked(reason, hopeless=False)
     cost = cluster.stage_s(name, at.spec)
-    return _Aim(TOOLS, cost, cost, 1, ToolCall(body.tool, scope.render(body.args, at)))
+    return _Aim(TOOLS, cost, cost, 0.0, 1, 0, ToolCall(body.tool, scope.render(body.args, at)))
 
 
 def _render_llm(body: LlmBody, at: Place, scope: Scope) -> LlmCall:

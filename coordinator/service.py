@@ -30,7 +30,7 @@ async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
         await patiently(cell.inbox.prepare, "start")
         await patiently(desk.own.register, "start")
         await patiently(lambda: look_at_server(cell), "start")
-        log.info("coordinator %s is ready: policy %s, namespace %s", desk.name, desk.policy.name, settings.namespace)
+        log.info("coordinator %s is ready: policy %s, namespace %s", desk.name, settings.policy, settings.namespace)
         await _until_stopped(desk)
         desk.reports.sum_up()
         log.info("coordinator %s has stopped; what it was doing is taken over", desk.name)

@@ -14,15 +14,12 @@ def budget_s(remaining_slo_s: float, exec_s: float, remaining_exec_s: float) -> 
     return remaining_slo_s * min(1.0, exec_s / remaining_exec_s)
 
 
-def expected_rounds(goes_on: float, most: int, done: int = 0) -> float:
-    """Rounds still to come of a repeat, at most most - done; goes_on is the chance that a round is followed by another.
-
-    With done = 0 the first round is certain: 1 + p + p^2 ...; else the current one is over or counted elsewhere:
-    p + p^2 ... .
-    """
-    left = most - max(done, 1)
-    further = left * 1.0 if goes_on >= 1.0 else goes_on * (1.0 - goes_on**left) / (1.0 - goes_on)
-    return further if done else 1.0 + further
+def further_rounds(goes_on: Sequence[float]) -> list[float]:
+    """How many rounds of a repeat are expected after each; goes_on[r] is the chance that round r is not the last."""
+    further: list[float] = []
+    for chance in reversed(goes_on):
+        further.append(chance * (1.0 + further[-1] if further else 1.0))
+    return further[::-1]
 
 
 def summed(costs: Sequence[float]) -> float:

@@ -1,12 +1,27 @@
 """How long one request takes on one instance (t_exec), and who may run it at all. Numbers in, numbers out."""
 
-from common.model import Instance, InstanceProfile
+from typing import Protocol
+
+from common.model import Instance
 
 ATTENTION_TOKENS = 106_000.0
 """Prompt length at which attention adds as much again to a prefill (twice the 53,000 of one iteration: its mean)."""
 
 
-def exec_s(profile: InstanceProfile, prompt_tokens: float, output_tokens: float, speed: float = 1.0) -> float:
+class Figures(Protocol):
+    """How fast an instance is, see `common.model.InstanceProfile`."""
+
+    @property
+    def prefill_tokens_per_s(self) -> float: ...
+    @property
+    def overhead_s(self) -> float: ...
+    @property
+    def weights_s(self) -> float: ...
+    @property
+    def kv_s_per_token(self) -> float: ...
+
+
+def exec_s(profile: Figures, prompt_tokens: float, output_tokens: float, speed: float = 1.0) -> float:
     """Seconds a request takes alone on an instance: prefill of i tokens, then o decode iterations (batch 1).
 
     prefill = i / R * (1 + i / 106000); an iteration = overhead + weights + 1 / R + kappa * (i + o / 2), the KV growing

@@ -8,10 +8,11 @@ whose place is free starts there; any other only keeps its place in the plan, so
 """
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from common.enginerecords import NONE, Table
 from common.policy.cost import prefill_s
+from common.policy.rules import Weights
 
 LEAST_LEFT = 0.15
 """Share of its expected answer that a running call is always taken to have before it."""
@@ -20,26 +21,12 @@ AHEAD = 64
 """So many calls of the line are planned; those behind would not start anyway."""
 
 
-class Weights(NamedTuple):
-    """What may be tuned. wait: how much longer prefill takes than by itself, as decoding goes on beside it; decode: of
-    the time between tokens as it is now; harm: what a second of delay of others counts; harm_decode: share of that for
-    slower iterations; urgency: how fast a call's weight grows with its lateness; path: share of the expected path by
-    which a call goes ahead of its deadline.
-    """
-
-    wait: float = 1.4
-    decode: float = 0.9
-    harm: float = 2.0
-    harm_decode: float = 0.6
-    urgency: float = 1.5
-    path: float = 0.5
-
-
 class Candidate(Protocol):
     """An instance: its figures, what runs there, and what this plan has put there.
 
     kv_tokens: held by running calls; kv_time: KV tokens times seconds that these will still hold; weight: the sum of
-    theirs; token_s: recent mean time between two tokens. planned...: of calls that keep a place.
+    theirs; token_s: recent mean time between two tokens. queued: requests bound to it that do not run, with
+    queued_tokens of answers; backlog_s: execution time of all it has. planned...: of calls that keep a place.
     """
 
     prefill_tokens_per_s: float
@@ -57,6 +44,9 @@ class Candidate(Protocol):
     token_s: float
     kv_time: float
     weight: float
+    queued: int
+    queued_tokens: float
+    backlog_s: float
 
     planned: int
     planned_tokens: float
@@ -64,16 +54,14 @@ class Candidate(Protocol):
 
 
 class InLine(Protocol):
-    """A call in the line, or one that runs. key: its place, a time in s; weight: see `urgency_weight`."""
+    """A call in the line, or one that runs. expected_tokens of its answer; weight: see `urgency_weight`."""
 
-    prompt_tokens: int
-    expected_tokens: float
-    weight: float
-
-
-def key_s(deadline: float, path_s: float, weights: Weights) -> float:
-    """A call's place in the line, the smallest first. path_s: expected path of its workflow from this call on."""
-    return deadline - weights.path * path_s
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def expected_tokens(self) -> float: ...
+    @property
+    def weight(self) -> float: ...
 
 
 def lateness(now: float, key: float, slo_s: float) -> float:

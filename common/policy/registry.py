@@ -1,38 +1,81 @@
-"""The policies by name: a rule for dispatch and a rule for order. `vllm` and `hexgen` are selectable live."""
+"""The policies by name. The same records run live and in the simulator."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from common.errors import InvalidDocument
-from common.policy.dispatch import Dispatch, RoundRobin, Score
-from common.policy.urgency import Fcfs, LatestStart, Order
+from common.policy.rules import (
+    FCFS,
+    GROUPS,
+    LAXITY,
+    LEAST_COST,
+    LEAST_WAIT,
+    LEAST_WORK,
+    PATH,
+    ROUND_ROBIN,
+    SCORE,
+    SERVED,
+    TWO_CHOICES,
+    URGENCY,
+    WORKFLOW_FCFS,
+    Rules,
+    Weights,
+)  # fmt: skip
 
+BETA = 100.0
+"""Of the paper's score, in s^2."""
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A scheduling policy. `budgets_along_path`: remaining work counts along the critical path, else summed."""
-
-    name: str
-    dispatch: Dispatch
-    order: Order
-    budgets_along_path: bool = False
-
-
-_POLICIES: dict[str, Callable[[float], Policy]] = {
-    "hexgen": lambda alpha: Policy("hexgen", Score(alpha), LatestStart()),
-    "vllm": lambda alpha: Policy("vllm", RoundRobin(), Fcfs()),  # noqa: ARG005
+POLICIES: dict[str, Rules] = {
+    "vllm": Rules(ROUND_ROBIN, FCFS),
+    "ray": Rules(TWO_CHOICES, FCFS, late=True, most_ongoing=5),
+    "vtc": Rules(ROUND_ROBIN, SERVED),
+    "qlm": Rules(LEAST_WAIT, GROUPS),
+    "llf": Rules(LEAST_WORK, URGENCY),
+    "llf-workflow": Rules(LEAST_WORK, LAXITY),
+    "low": Rules(LEAST_WORK, WORKFLOW_FCFS),
+    "hexgen": Rules(SCORE, URGENCY),
+    "hexgen-no-wb": Rules(ROUND_ROBIN, URGENCY),
+    "hexgen-no-pq": Rules(SCORE, FCFS),
+    "flow": Rules(LEAST_COST, PATH, late=True, budgets_along_path=True),
 }
+DEFAULT = "flow"
 
 
 def names() -> list[str]:
     """All policies."""
-    return sorted(_POLICIES)
+    return list(POLICIES)
 
 
-def policy(name: str, alpha: float = 0.5) -> Policy:
-    """The policy of that name. Raises InvalidDocument naming the field."""
-    if name not in _POLICIES:
+def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
+    """The policy of that name with other numbers: `alpha` (0..1) or `r` of the score, `fairness`, `hopeless_last` (0 or
+    1), or any of `Weights`. Raises InvalidDocument naming the field.
+    """
+    if name not in POLICIES:
         raise InvalidDocument("policy", f"{name!r} is not one of {', '.join(names())}")
-    if not 0.0 <= alpha <= 1.0:
-        raise InvalidDocument("alpha", f"{alpha} must be between 0 and 1")
-    return _POLICIES[name](alpha)
+    rules = POLICIES[name]
+    for field, value in (parameters or {}).items():
+        rules = _with(rules, field, value)
+    return rules
+
+
+def score_ratio(alpha: float) -> float:
+    """The paper's two numbers as the one that counts: r = beta (1 - alpha) / alpha, in s^2."""
+    return BETA * (1.0 - alpha) / max(alpha, 1e-9)
+
+
+def _with(rules: Rules, field: str, value: float) -> Rules:
+    if not 0.0 <= value < 1e9:
+        raise InvalidDocument(field, f"must be a number from 0, not {value}")
+    if field == "alpha":
+        if value > 1.0:
+            raise InvalidDocument("alpha", f"{value} must be between 0 and 1")
+        return rules._replace(r=score_ratio(value))
+    if field == "hopeless_last":
+        return rules._replace(hopeless_last=value > 0.0)
+    if field == "fairness":
+        return rules._replace(fairness=value)
+    if field == "r":
+        return rules._replace(r=value)
+    if field not in Weights._fields:
+        known = ", ".join(("alpha", "r", "fairness", "hopeless_last", *Weights._fields))
+        raise InvalidDocument(field, f"is not one of {known}")
+    return rules._replace(weights=rules.weights._replace(**{field: value}))

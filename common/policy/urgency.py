@@ -1,34 +1,67 @@
-"""In which order a queue is served: one interface, `Order`, and the rules that implement it. No queue, no clock."""
+"""In which order requests are served: `offset_s`, the second of the two decisions a policy makes. No queue, no clock.
 
-from dataclasses import dataclass
-from typing import Protocol
+A request's key is a time; smaller ones run first. Here it is given relative to now, since the queue's clock adds the
+time. Plain functions over numbers: the simulator compiles them.
+"""
 
+from typing import NamedTuple
 
-class Order(Protocol):
-    """Gives a request its place. Smaller keys run first: key = time it was enqueued + offset."""
+from common.policy.fairness import TOKENS_PER_S
+from common.policy.rules import FCFS, GROUPS, LAXITY, PATH, SERVED, URGENCY, WORKFLOW_FCFS, Rules
 
-    def offset_s(self, budget_s: float, exec_s: float) -> float:
-        """What is added to the time of enqueueing, in s.
-
-        budget_s: the request's SLO budget; exec_s: its execution time on the instance whose queue it is.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Fcfs:
-    """First come, first served."""
-
-    def offset_s(self, budget_s: float, exec_s: float) -> float:
-        return 0.0
+HOPELESS_S = 1e6
+"""By so much a workflow that cannot meet its deadline goes back, where that is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatestStart:
-    """Most urgent first (arXiv 2505.05286).
+class Facts(NamedTuple):
+    """What is known of a request when it becomes ready, in s.
 
-    Urgency U = t_exec - (budget - waited) grows at the same pace for all that wait, so its order is that of the latest
-    start, enqueued + budget - t_exec, which is computed once.
+    now: since any fixed moment; left_s: what remains of its workflow's SLO, negative when late; slo_s: the whole;
+    budget_s: its share of what remains; exec_s: its time on the instance whose queue it joins (in the line: the mean);
+    path_s: expected critical path of its workflow, from it on; wait_s: expected wait in that queue; served: its
+    tenant's virtual counter, in tokens; behind_s: the time of the whole cluster that its tenant has had more than
+    another.
     """
 
-    def offset_s(self, budget_s: float, exec_s: float) -> float:
-        return budget_s - exec_s
+    now: float
+    left_s: float
+    slo_s: float
+    budget_s: float
+    exec_s: float
+    path_s: float
+    wait_s: float = 0.0
+    served: float = 0.0
+    behind_s: float = 0.0
+
+
+def offset_s(rules: Rules, facts: Facts) -> float:
+    """A request's key, less the present time."""
+    offset = _offset_s(rules, facts)
+    if rules.fairness > 0.0:
+        offset += rules.fairness * min(facts.behind_s, facts.slo_s)
+    if rules.hopeless_last and facts.left_s < facts.path_s:
+        offset += HOPELESS_S
+    return offset
+
+
+def _offset_s(rules: Rules, facts: Facts) -> float:
+    offset = 0.0
+    if rules.order == FCFS:
+        offset = 0.0
+    elif rules.order == WORKFLOW_FCFS:
+        offset = facts.left_s - facts.slo_s
+    elif rules.order == URGENCY:
+        # Urgency U = t_exec - (budget - waited) grows at the same pace for all that wait (arXiv 2505.05286), so its
+        # order is that of the latest start, enqueued + budget - t_exec, which is computed once.
+        offset = facts.budget_s - facts.exec_s
+    elif rules.order == LAXITY:
+        offset = facts.left_s - facts.path_s
+    elif rules.order == GROUPS:
+        # QLM: groups of one SLO in order of arrival; what would miss its deadline there goes by the deadline.
+        offset = facts.left_s if facts.wait_s + facts.path_s > facts.left_s else facts.slo_s
+    elif rules.order == SERVED:
+        # VTC: the tenant that was served least. A counter is no time: take off the one that will be added.
+        offset = facts.served / TOKENS_PER_S - facts.now
+    elif rules.order == PATH:
+        offset = facts.left_s - rules.weights.path * facts.path_s
+    return offset

@@ -13,14 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from common import enginebatch, enginemodel, prefixcache
-from common.policy import cost, finish
-from coordinator.simulator import loop, queues
+from common.policy import cost, dispatch, fairness, line, urgency
+from common.policy.rules import Rules
+from coordinator.simulator import deciding, loop, queues
 
-MODULES: tuple[ModuleType, ...] = (prefixcache, enginebatch, enginemodel, cost, finish, queues, loop)
+MODULES: tuple[ModuleType, ...] = (
+    prefixcache, enginebatch, enginemodel, cost, fairness, urgency, line, dispatch, queues, deciding, loop,
+)  # fmt: skip
 
 
 @cache
-def compiled_run() -> Callable[[loop.World, loop.Rules], float] | None:
+def compiled_run() -> Callable[[deciding.World, Rules, float], float] | None:
     """`loop.run` in machine code, kept on disk for the next time; None without numba."""
     try:
         import numba
@@ -34,7 +37,7 @@ def compiled_run() -> Callable[[loop.World, loop.Rules], float] | None:
     for module in MODULES:
         for function in _functions(module):
             register_jitable(function)
-    compiled: Callable[[loop.World, loop.Rules], float] = numba.njit(cache=True)(loop.run)
+    compiled: Callable[[deciding.World, Rules, float], float] = numba.njit(cache=True)(loop.run)
     return compiled
 
 

@@ -1,5 +1,7 @@
 """The simulator's records: numpy rows, which serve the functions of engine model and policies as objects do."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,6 +49,7 @@ _ENGINE_FIGURES = [
     "begun_at",
     "ends_at",
     "backlog_s",
+    "queued_tokens",
     "token_s",
     "busy_s",
 ]
@@ -91,11 +94,44 @@ ENGINE = np.dtype(
     align=True,
 )
 """One instance. Beyond `EngineRecord`: queued and started requests; begun_at, ends_at: the stretch that runs, in s;
-backlog_s: expected work not ended; token_s: a moving average of the time between tokens; busy_s: time it ran."""
+backlog_s: expected work not ended; queued_tokens: expected answers of what is queued; token_s: a moving average of the
+time between tokens; busy_s: time it ran."""
+
+_CANDIDATE_COUNTS = [
+    "kv_room",
+    "admit_tokens",
+    "max_sequences",
+    "chunk",
+    "running",
+    "kv_tokens",
+    "unprefilled_tokens",
+    "queued",
+    "planned",
+]
+_CANDIDATE_FIGURES = [
+    "prefill_tokens_per_s",
+    "weights_s",
+    "overhead_s",
+    "kv_s_per_token",
+    "token_s",
+    "kv_time",
+    "weight",
+    "queued_tokens",
+    "backlog_s",
+    "planned_tokens",
+    "planned_kv_time",
+]
+CANDIDATE = np.dtype(
+    [(name, "i8") for name in _CANDIDATE_COUNTS] + [(name, "f8") for name in _CANDIDATE_FIGURES], align=True
+)
+"""An instance as decisions see it, see `common.policy.line.Candidate`: its figures are those that policies believe."""
+TENANT = np.dtype([("served", "f8"), ("active", "i8")])
+"""A tenant's virtual counter, see `common.policy.fairness`, and its calls that are queued or run."""
 
 CALL = np.dtype([(name, "i8") for name in _CALL_COUNTS] + [(name, "f8") for name in _CALL_FIGURES], align=True)
 """One call. Beyond `CallRecord`: expected_tokens of its answer, stage_s: its stage's mean time in the cluster, rest_s:
-what is expected after it; needs: calls it still waits for; its children are a slice of the workload's list."""
+what is expected after it; needs: calls it still waits for; its children are a slice of the workload's list; key: its
+place in the order; weight: see `common.policy.line`; attempts: how often it was refused."""
 
 WORKFLOW = np.dtype(
     [(name, "f8") for name in ("arrival", "deadline", "slo_s", "weight", "ended_at")]
@@ -103,28 +139,39 @@ WORKFLOW = np.dtype(
 )
 """One workflow. weight: its tenant's share of the cluster; left: calls not ended."""
 BLOCK = np.dtype([("end", "i8"), ("tokens", "i8"), ("parent", "i8")])
-CACHE = np.dtype([("held", "i8"), ("older", "i8"), ("newer", "i8"), ("mark", "i8"), ("idle", "?")], align=True)
+CACHE = np.dtype([("held", "i8"), ("older", "i8"), ("newer", "i8"), ("idle", "?")], align=True)
 
 
-def engines(profiles: list[InstanceProfile]) -> Rows:
+def engines(profiles: Sequence[InstanceProfile]) -> Rows:
     """Idle instances of these profiles. Raises ValueError for a batch that is too large."""
-    rows = np.zeros(len(profiles), ENGINE)
+    rows = _of_profiles(profiles, ENGINE)
     for row, profile in zip(rows, profiles, strict=True):
         if profile.max_batch > MOST_SEQUENCES:
             raise ValueError(f"profile {profile.name}: a batch of {profile.max_batch}; at most {MOST_SEQUENCES}")
-        for name in ("prefill_tokens_per_s", "weights_s", "overhead_s", "kv_s_per_token"):
-            row[name] = getattr(profile, name)
-        row["kv_room"], row["admit_tokens"] = profile.kv_tokens, int(ADMIT_SHARE * profile.kv_tokens)
-        row["max_sequences"], row["chunk"] = profile.max_batch, profile.chunk_tokens
         row["ends_at"] = np.inf
         for name in ("prefilling", "first_waiting", "last_waiting", "oldest", "newest"):
             row[name] = NONE
     return rows
 
 
+def candidates(profiles: Sequence[InstanceProfile]) -> Rows:
+    """What policies believe of instances."""
+    return _of_profiles(profiles, CANDIDATE)
+
+
+def _of_profiles(profiles: Sequence[InstanceProfile], kind: np.dtype[np.void]) -> Rows:
+    rows = np.zeros(len(profiles), kind)
+    for row, profile in zip(rows, profiles, strict=True):
+        for name in ("prefill_tokens_per_s", "weights_s", "overhead_s", "kv_s_per_token"):
+            row[name] = getattr(profile, name)
+        row["kv_room"], row["admit_tokens"] = profile.kv_tokens, int(ADMIT_SHARE * profile.kv_tokens)
+        row["max_sequences"], row["chunk"] = profile.max_batch, profile.chunk_tokens
+    return rows
+
+
 def caches(instances: int, blocks: int) -> Rows:
     """Empty prefix caches, one row of blocks for each instance."""
     rows = np.zeros((instances, max(1, blocks)), CACHE)
-    for name in ("older", "newer", "mark"):
+    for name in ("older", "newer"):
         rows[name] = NONE
     return rows

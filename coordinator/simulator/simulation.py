@@ -8,26 +8,23 @@ from numpy.typing import NDArray
 
 from common.errors import InvalidDocument
 from common.model import InstanceProfile
+from common.policy.line import AHEAD
+from common.policy.rules import Rules
 from coordinator.simulator import loop, records
 from coordinator.simulator.compiled import compiled_run
+from coordinator.simulator.deciding import World
 from coordinator.simulator.workload import Workload
 
-POLICIES: dict[str, loop.Rules] = {
-    "vllm": loop.Rules(loop.ROUND_ROBIN, loop.FCFS, steals=False),
-    "ray": loop.Rules(loop.TWO_CHOICES, loop.FCFS, steals=False),
-    "low": loop.Rules(loop.LEAST_WORK, loop.WORKFLOW_FCFS, steals=False),
-    "hexgen": loop.Rules(loop.SCORE, loop.URGENCY, steals=False),
-    "hexgen-no-wb": loop.Rules(loop.ROUND_ROBIN, loop.URGENCY, steals=False),
-    "hexgen-no-pq": loop.Rules(loop.SCORE, loop.FCFS, steals=False),
-    "flow": loop.Rules(loop.FINISH_TIME, loop.LATEST_START, steals=True),
-}
+HOP_S = 0.005
+"""From a completion to the next call's being ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A run: latency of each workflow in s, whether it met its deadline, and what the instances did.
 
-    busy: share of the time each instance ran; cached: share of prompt tokens that came from prefix caches.
+    busy: share of the time each instance ran; cached: share of prompt tokens that came from prefix caches; rows: the
+    calls as they ran, see `coordinator.simulator.records.CALL`.
     """
 
     latency_s: NDArray[np.float64]
@@ -37,6 +34,7 @@ class Outcome:
     served: tuple[int, ...]
     busy: tuple[float, ...]
     cached: float
+    rows: records.Rows
 
     def percentile_s(self, percent: float) -> float:
         """Latency that so many percent of the workflows do not exceed."""
@@ -48,25 +46,38 @@ class Outcome:
         return float(self.met.mean())
 
 
-def simulate(workload: Workload, profiles: Sequence[InstanceProfile], rules: loop.Rules) -> Outcome:
-    """Run a workload, which is used up by it. Raises InvalidDocument for a call that fits nowhere."""
+def simulate(
+    workload: Workload, profiles: Sequence[InstanceProfile], rules: Rules, *,
+    believed: Sequence[InstanceProfile] | None = None, hop_s: float = HOP_S,
+) -> Outcome:  # fmt: skip
+    """Run a workload, which is used up by it. believed: profiles as the policy takes them to be, if not as they are.
+
+    Raises InvalidDocument for a call that fits nowhere.
+    """
     _check(workload, profiles)
     count, calls = len(profiles), workload.calls
-    world = loop.World(
-        engines=records.engines(list(profiles)),
+    world = World(
+        engines=records.engines(profiles),
+        candidates=records.candidates(believed or profiles),
         calls=calls,
         workflows=workload.workflows,
+        tenants=np.zeros(int(workload.workflows["tenant"].max()) + 1, records.TENANT),
         blocks=workload.blocks,
         caches=records.caches(count, len(workload.blocks)),
         children=workload.children,
         roots=workload.roots,
-        keys=np.zeros((count, len(calls))),
-        ids=np.zeros((count, len(calls)), np.int64),
+        keys=np.zeros((count + 1, len(calls))),
+        ids=np.zeros((count + 1, len(calls)), np.int64),
         dice=workload.dice,
         finished=np.zeros(records.MOST_SEQUENCES, np.int64),
+        cached=np.zeros((AHEAD, count), np.int64),
+        targets=np.zeros(AHEAD, np.int64),
+        eligible=np.arange(count),
+        counts=np.zeros(2, np.int64),
+        rate=sum(profile.prefill_tokens_per_s for profile in profiles),
     )
     compiled = compiled_run()
-    elapsed_s = compiled(world, rules) if compiled else loop.run(_interpreted(world), rules)
+    elapsed_s = compiled(world, rules, hop_s) if compiled else loop.run(_interpreted(world), rules, hop_s)
     ended = workload.workflows["ended_at"]
     prompts = max(1, int(calls["prompt_tokens"].sum()))
     return Outcome(
@@ -77,12 +88,13 @@ def simulate(workload: Workload, profiles: Sequence[InstanceProfile], rules: loo
         served=tuple(int((calls["instance"] == m).sum()) for m in range(count)),
         busy=tuple(float(engine["busy_s"]) / elapsed_s for engine in world.engines),
         cached=float(calls["cached_tokens"].sum()) / prompts,
+        rows=calls,
     )
 
 
-def _interpreted(world: loop.World) -> loop.World:
+def _interpreted(world: World) -> World:
     """The same memory, with fields that Python reads as attributes."""
-    names = ("engines", "calls", "workflows", "blocks", "caches")
+    names = ("engines", "candidates", "calls", "workflows", "tenants", "blocks", "caches")
     return world._replace(**{name: getattr(world, name).view(np.recarray) for name in names})
 
 
