@@ -201,6 +201,14 @@ def read_message(message: bytes, output: bytes | None) -> Event:
             raise ValueError(f"no message begins with {kind!r}")
 
 
+def unpack_sums(data: bytes) -> tuple[float, ...]:
+    """What `learn.lua` keeps under a name; empty if it is something else."""
+    try:
+        return tuple(map(float, unpack(data)))
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException):
+        return ()
+
+
 def pack_profile(profile: InstanceProfile) -> bytes:
     """See `InstanceProfile`."""
     return pack({name: getattr(profile, name) for name in InstanceProfile.__slots__})

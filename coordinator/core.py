@@ -17,7 +17,7 @@ from coordinator.places import Place, find, group_of, place, scope_of, stage_pla
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
-from coordinator.state import Step, Workflow
+from coordinator.state import Choice, Step, Workflow
 
 __all__ = ["NO_DEFINITION", "Step", "broken", "step"]
 
@@ -130,7 +130,7 @@ class _Walk(Ledger):
             self.fail(at.key, str(error))
             return
         if spec.repeat is not None:
-            self.out.choices.append(("while", spec, again))
+            self.out.choices.append(Choice(spec, again, at.round))
             self.move(at.key, "complete")
             assert at.round is not None
             if again and at.round + 1 < spec.repeat.most:
@@ -188,7 +188,7 @@ class _Walk(Ledger):
             self.fail(stage.key, str(error))
             return
         if spec.when is not None:
-            self.out.choices.append(("when", spec, wanted))
+            self.out.choices.append(Choice(spec, wanted))
         if len(self.nodes) + len(elements) >= MAX_NODES:
             self.fail(stage.key, f"the workflow has more than {MAX_NODES} stages, copies and rounds")
             return
@@ -225,8 +225,8 @@ class _Walk(Ledger):
         if self._too_many():
             self.fail(self._ready[0].key, f"the workflow has more than {MAX_REQUESTS} requests")
             return
-        work_s = Remaining(self._definition, self.nodes, self._cluster).workflow_s()
-        slack = Slack(self.left_ms / 1000, work_s)
+        remaining = Remaining(self._definition, self.nodes, self._cluster)
+        slack = Slack(self.left_ms / 1000, remaining.workflow_s(), remaining.after_s)
         room = STEP_CHARACTERS
         for at in self._ready:
             if room > 0:

@@ -1,9 +1,10 @@
-"""What is learned of stages and instances while they run: running sums, and the means that follow. No clock, no Redis.
+"""What is learned of stages and instances while they run: fading sums, and the means that follow. No clock, no Redis.
 
-The start is the definition's hints; they count as a few observations, so a wrong hint is soon outvoted.
+The start is the definition's hints; they count as a few observations, so a wrong hint is soon outvoted. Each
+observation takes 1/WINDOW off what was seen before: what drifts is followed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from common.events import Outcome
 from coordinator.language.definition import LlmBody, StageSpec, ToolBody
@@ -11,13 +12,21 @@ from coordinator.language.definition import LlmBody, StageSpec, ToolBody
 MOST_NAMES = 20_000
 """What is learned of has a bound: inline definitions may have any number of names."""
 
+WINDOW = 500
 HINT_WEIGHT = 3.0
 HINT_TOKENS = 1200.0
 CHARS_PER_TOKEN = 4.0
 TOOL_S = 0.1
 DEFAULT_OUTPUT_TOKENS = 128.0
 BRANCH = 0.5
+OUTLIER = 10.0
+"""No answer and no tool call counts for more than so many times what was expected."""
+
+ROUNDS_APART = 16
+"""The rounds of a repeat are told apart up to here; all after them count as this one."""
+
 Sums = dict[str, tuple[float, ...]]
+"""By name: how many observations, and the sum of each thing observed, all faded alike."""
 
 
 class Estimates:
@@ -31,7 +40,7 @@ class Estimates:
         """Take over what all coordinators know together."""
         self._sums = {name: list(values) for name, values in shared.items()}
         for name, values in self._added.items():
-            _add(self._sums, name, values)
+            _fold(self._sums, name, values)
 
     def take_added(self) -> Sums:
         """What was learned since the last call, to be told to the others."""
@@ -40,22 +49,28 @@ class Estimates:
         return taken
 
     def give_back(self, taken: Mapping[str, tuple[float, ...]]) -> None:
-        """What was taken could not be told; it is told the next time."""
-        for name, values in taken.items():
-            _add(self._added, name, values)
+        """What was taken could not be told; it is told the next time, with what has been learned since."""
+        since, self._added = self._added, {name: list(values) for name, values in taken.items()}
+        for name, values in since.items():
+            _fold(self._added, name, values)
 
     def chars_per_token(self, workflow: str, stage: StageSpec) -> float:
         """Characters of a prompt per token of it."""
-        _, chars, tokens = self._read("chars", workflow, stage, 3)
+        _, tokens, chars, _ = self._read("prompt", workflow, stage, 4)
         return (HINT_TOKENS * CHARS_PER_TOKEN + chars) / (HINT_TOKENS + tokens)
 
     def prompt_tokens(self, workflow: str, stage: StageSpec) -> float:
         """Mean prompt length; at the start that of the bare template."""
-        count, tokens = self._read("prompt", workflow, stage, 2)
+        count, tokens, _, _ = self._read("prompt", workflow, stage, 4)
         assert isinstance(stage.body, LlmBody)
         sources = [stage.body.prompt] if stage.body.prompt else [template for _, template in stage.body.messages]
         hint = sum(len(template.source) for template in sources) / CHARS_PER_TOKEN
         return (HINT_WEIGHT * hint + tokens) / (HINT_WEIGHT + count)
+
+    def cached_share(self, workflow: str, stage: StageSpec) -> float:
+        """The share of its prompts' tokens that came from a prefix cache; 0 as long as nothing is known."""
+        _, tokens, _, cached = self._read("prompt", workflow, stage, 4)
+        return cached / tokens if tokens else 0.0
 
     def output_tokens(self, workflow: str, stage: StageSpec) -> float:
         """Mean answer length of an llm stage."""
@@ -71,44 +86,64 @@ class Estimates:
         count, seconds = self._read("tool", workflow, stage, 2)
         return (HINT_WEIGHT * hint + seconds) / (HINT_WEIGHT + count)
 
-    def chance(self, kind: str, workflow: str, stage: StageSpec) -> float:
-        """How often a `when` was true ("when"), or a round was followed by another ("while")."""
+    def branch(self, workflow: str, stage: StageSpec) -> float:
+        """How likely its `when` is true."""
+        return self._chance("when", workflow, stage, BRANCH)
+
+    def goes_on(self, workflow: str, stage: StageSpec) -> list[float]:
+        """How likely each round that its repeat may have is followed by another.
+
+        What is known of all rounds counts as a few observations of each.
+        """
+        assert stage.repeat is not None
+        anywhere = self._chance("while", workflow, stage, BRANCH)
+        apart = min(ROUNDS_APART, stage.repeat.most - 1)
+        chances = [self._chance(_while(round), workflow, stage, anywhere) for round in range(apart)]
+        return [*chances, *chances[-1:] * (stage.repeat.most - 1 - apart), 0.0]
+
+    def _chance(self, kind: str, workflow: str, stage: StageSpec, hint: float) -> float:
         count, hits = self._read(kind, workflow, stage, 2)
-        return (HINT_WEIGHT * BRANCH + hits) / (HINT_WEIGHT + count)
+        return (HINT_WEIGHT * hint + hits) / (HINT_WEIGHT + count)
 
     def speed(self, instance: str) -> float:
         """Observed over predicted execution time of an instance."""
-        predicted, observed = self._sums.get(f"speed/{instance}", (0.0, 0.0))
+        _, predicted, observed = self._sums.get(f"speed/{instance}", (0.0, 0.0, 0.0))
         return (1.0 + observed) / (1.0 + predicted)
 
     def learn(self, workflow: str, stage: StageSpec, outcome: Outcome) -> None:
         """A request of this stage finished. From an engine that reports no usage there is nothing to learn."""
         usage = outcome.usage
         if not isinstance(stage.body, LlmBody):
-            self._observe("tool", workflow, stage, outcome.run_ms / 1000)
+            most = OUTLIER * self.tool_s(workflow, stage)
+            self._observe(_name("tool", workflow, stage), min(outcome.run_ms / 1000, most))
         elif usage.prompt_tokens:
-            self._observe("output", workflow, stage, usage.output_tokens)
-            self._observe("prompt", workflow, stage, usage.prompt_tokens)
-            self._observe("chars", workflow, stage, outcome.prompt_chars, usage.prompt_tokens)
+            most = OUTLIER * self.output_tokens(workflow, stage)
+            self._observe(_name("output", workflow, stage), min(usage.output_tokens, most))
+            prompt = (usage.prompt_tokens, outcome.prompt_chars, usage.cached_tokens)
+            self._observe(_name("prompt", workflow, stage), *prompt)
 
-    def saw_choice(self, kind: str, workflow: str, stage: StageSpec, taken: bool) -> None:
-        """A `when` or `while` was evaluated."""
-        self._observe(kind, workflow, stage, float(taken))
+    def saw_branch(self, workflow: str, stage: StageSpec, taken: bool) -> None:
+        """A `when` was evaluated."""
+        self._observe(_name("when", workflow, stage), float(taken))
+
+    def saw_round(self, workflow: str, stage: StageSpec, round: int, again: bool) -> None:
+        """A `while` was evaluated after this round, from 0."""
+        for kind in ("while", _while(round)):
+            self._observe(_name(kind, workflow, stage), float(again))
 
     def saw_speed(self, instance: str, predicted_s: float, observed_s: float) -> None:
         """A request ran for observed_s where predicted_s were expected."""
-        for sums in (self._sums, self._added):
-            _add(sums, f"speed/{instance}", (predicted_s, observed_s))
+        self._observe(f"speed/{instance}", predicted_s, observed_s)
 
-    def _observe(self, kind: str, workflow: str, stage: StageSpec, *values: float) -> None:
-        name = _name(kind, workflow, stage)
+    def _observe(self, name: str, *values: float) -> None:
         if name not in self._sums and len(self._sums) >= MOST_NAMES:
             return
         for sums in (self._sums, self._added):
-            _add(sums, name, (1.0, *values))
+            _fold(sums, name, (1.0, *values))
 
     def _read(self, kind: str, workflow: str, stage: StageSpec, width: int) -> list[float]:
-        return self._sums.get(_name(kind, workflow, stage)) or [0.0] * width
+        found = self._sums.get(_name(kind, workflow, stage), [])
+        return found if len(found) == width else [0.0] * width
 
 
 def _name(kind: str, workflow: str, stage: StageSpec) -> str:
@@ -116,10 +151,14 @@ def _name(kind: str, workflow: str, stage: StageSpec) -> str:
     return f"{kind}/{workflow}/{stage.path}/{model or ''}"
 
 
-def _add(sums: dict[str, list[float]], name: str, values: tuple[float, ...] | list[float]) -> None:
-    old = sums.get(name)
-    if old is None:
-        sums[name] = list(values)
-    else:
-        for place, value in enumerate(values):
-            old[place] += value
+def _while(round: int) -> str:
+    return f"while@{min(round, ROUNDS_APART - 1)}"
+
+
+def _fold(sums: dict[str, list[float]], name: str, later: Sequence[float]) -> None:
+    """Add what was seen later; faded itself, its count tells how much it takes off. `learn.lua` does the same."""
+    faded = 1.0 - later[0] / WINDOW
+    earlier = sums.get(name, [])
+    if len(earlier) != len(later):  # nothing, or told by a version that observed other things
+        earlier = [0.0] * len(later)
+    sums[name] = [old * faded + new for old, new in zip(earlier, later, strict=True)]

@@ -1,6 +1,7 @@
 """A running workflow in memory, as the core takes it and gives it back."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from common.events import Outcome
 from common.model import Head, Json, Node, Push
@@ -25,6 +26,14 @@ class Workflow:
     memo: dict[str, Json] = field(default_factory=dict)
 
 
+class Choice(NamedTuple):
+    """A `when` was evaluated, or the `while` after a round (from 0), and whether it held."""
+
+    spec: StageSpec
+    held: bool
+    round: int | None = None
+
+
 @dataclass(slots=True)
 class Step:
     """What must take effect, all of it or nothing. `workflow` is the state after it.
@@ -41,4 +50,4 @@ class Step:
     status: str = "running"
     result: Json = None
     outcomes: list[tuple[StageSpec, Outcome]] = field(default_factory=list)
-    choices: list[tuple[str, StageSpec, bool]] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)

@@ -179,27 +179,18 @@ class Records:
         return None if data is None else wire.unpack(data)
 
     async def learned(self) -> dict[str, tuple[float, ...]]:
-        """Running sums by name, as all coordinators have added to them."""
+        """Fading sums by name, as all coordinators have added to them. What cannot be read is left out."""
         with translated():
             found = await self._client.hgetall(self._keys.learned)
-        sums: dict[str, tuple[float, ...]] = {}
-        for field, value in found.items():
-            name, _, place = field.decode().rpartition("|")
-            old = sums.get(name, ())
-            padded = old + (0.0,) * (int(place) + 1 - len(old))
-            sums[name] = (*padded[: int(place)], float(value), *padded[int(place) + 1 :])
-        return sums
+        sums = ((name.decode("utf-8", "replace"), wire.unpack_sums(data)) for name, data in found.items())
+        return {name: values for name, values in sums if values}
 
-    async def learn(self, added: Mapping[str, tuple[float, ...]]) -> None:
-        """Add to the running sums."""
-        if not added:
-            return
-        with translated():
-            pipeline = self._client.pipeline(transaction=False)
-            for name, values in added.items():
-                for place, value in enumerate(values):
-                    pipeline.hincrbyfloat(self._keys.learned, f"{name}|{place}", value)
-            await pipeline.execute()
+    async def learn(self, added: Mapping[str, tuple[float, ...]], window: int) -> None:
+        """Add (count, sum, ...) to the fading sums, each observation taking 1/window off what was there before."""
+        names = list(added)
+        for at in range(0, len(names), PAGE):
+            page = {name: added[name] for name in names[at : at + PAGE]}
+            await self._scripts.run("learn", window, wire.pack_for_lua(page))
 
     async def server(self) -> dict[str, Any]:
         """Version and settings of the server that matter to us."""

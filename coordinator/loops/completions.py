@@ -168,8 +168,11 @@ def _done(desk: Desk, step: core.Step, look: Look, cluster: Cluster) -> None:
     name = workflow.definition.name
     for spec, outcome in step.outcomes:
         desk.estimates.learn(name, spec, outcome)
-    for kind, spec, taken in step.choices:
-        desk.estimates.saw_choice(kind, name, spec, taken)
+    for choice in step.choices:
+        if choice.round is None:
+            desk.estimates.saw_branch(name, choice.spec, choice.held)
+        else:
+            desk.estimates.saw_round(name, choice.spec, choice.round, choice.held)
     for event in look.mail:
         if isinstance(event, events.Completed):
             cluster.compare(event.outcome)

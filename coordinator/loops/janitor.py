@@ -3,6 +3,7 @@
 from common import clock
 from common.errors import HexgenError
 from coordinator.desk import Desk
+from coordinator.estimates import WINDOW
 
 PAUSE_S = 2.0
 FORGET_S = 24 * 3600.0
@@ -14,7 +15,7 @@ async def janitor(desk: Desk) -> None:
     await desk.own.restore()
     added = desk.estimates.take_added()
     try:
-        await desk.cell.records.learn(added)
+        await desk.cell.records.learn(added, WINDOW)
     except HexgenError:
         desk.estimates.give_back(added)
         raise

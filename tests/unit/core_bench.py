@@ -11,7 +11,8 @@ from itertools import count
 from common import profiles, wire
 from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
 from common.model import Head, Instance, Json, LlmCall, Push, Slo, ToolCall, Usage
-from common.policy.registry import Policy, policy
+from common.policy.registry import policy
+from common.policy.rules import Rules
 from common.states import REQUEST, STAGE, Table
 from coordinator import core
 from coordinator.cluster import Cluster
@@ -83,7 +84,7 @@ class Bench:
         inputs: Mapping[str, Json] | None = None,
         *,
         instances: Sequence[Instance] = TWO,
-        rules: Policy | None = None,
+        rules: Rules | None = None,
         slo_s: float = 60.0,
         packed: bool = False,
         patience_ms: int = 0,

@@ -1,17 +1,19 @@
 """SLO budgets, expected work and execution times: against brute force, published figures and numbers by hand."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from common import profiles
 from common.engine import EngineModel, Sequence
 from common.model import Instance
-from common.policy.budget import budget_s, critical_path, expected_rounds, summed
+from common.policy.budget import budget_s, critical_path, further_rounds, summed
 from common.policy.cost import exec_s, serves
-from common.policy.urgency import LatestStart
+from common.policy.registry import policy
+from common.policy.urgency import Facts, offset_s
 
 seconds = st.floats(0.0, 1e4)
 positive = st.floats(1e-3, 1e4)
@@ -36,7 +38,8 @@ def test_who_uses_up_every_budget_ends_at_the_deadline(costs, slo):
 def test_who_is_late_has_a_negative_budget_and_is_more_urgent_the_later_he_is(late, cost, rest):
     soon, later = budget_s(-late, cost, cost + rest), budget_s(-2 * late, cost, cost + rest)
     assert later < soon < 0
-    assert LatestStart().offset_s(later, cost) < LatestStart().offset_s(soon, cost)
+    keys = [offset_s(policy("hexgen"), Facts(0.0, -late, 1.0, budget, cost, cost)) for budget in (later, soon)]
+    assert keys[0] < keys[1]
 
 
 def test_a_budget_is_never_more_than_all_that_is_left():
@@ -44,26 +47,19 @@ def test_a_budget_is_never_more_than_all_that_is_left():
     assert budget_s(10.0, 5.0, 0.0) == 10.0
 
 
-def rounds_one_by_one(goes_on, most, done):
-    """The expectation by its definition: one round more with that chance, and so on."""
-    if done == 0:
-        return 1.0 + rounds_one_by_one(goes_on, most, 1)
-    if done >= most:
-        return 0.0
-    return goes_on * (1.0 + rounds_one_by_one(goes_on, most, done + 1))
+@given(st.lists(chances, max_size=20))
+def test_further_rounds_are_the_sum_of_the_chances_to_get_to_each(goes_on):
+    further = further_rounds(goes_on)
+    assert len(further) == len(goes_on)
+    for done in range(len(goes_on)):
+        reached = [prod(goes_on[done : last + 1]) for last in range(done, len(goes_on))]
+        assert further[done] == pytest.approx(sum(reached), abs=1e-9)
 
 
-@given(chances, st.integers(1, 100), st.integers(0, 100))
-def test_expected_rounds(goes_on, most, done):
-    assume(done <= most)
-    assert expected_rounds(goes_on, most, done) == pytest.approx(rounds_one_by_one(goes_on, most, done), abs=1e-9)
-
-
-def test_expected_rounds_at_the_edges():
-    assert expected_rounds(1.0, 5) == 5
-    assert expected_rounds(0.0, 5) == 1
-    assert expected_rounds(1.0, 5, done=2) == 3
-    assert expected_rounds(0.5, 1) == 1
+def test_further_rounds_at_the_edges():
+    assert further_rounds([]) == []
+    assert further_rounds([1.0, 1.0, 1.0, 0.0]) == [3, 2, 1, 0]
+    assert further_rounds([0.0, 1.0]) == [0, 1]
 
 
 def longest(costs, needs, last):

@@ -179,5 +179,5 @@ def test_what_a_step_has_to_teach_is_handed_over():
     bench = Bench(WHEN)
     bench.submit()
     step = bench.complete("a", "no")
-    assert [(kind, spec.path, taken) for kind, spec, taken in step.choices] == [("when", "b", False)]
+    assert step.choices == [(bench.workflow.definition.stages["b"], False, None)]
     assert [(spec.path, outcome.output) for spec, outcome in step.outcomes] == [("a", "no")]

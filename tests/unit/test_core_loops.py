@@ -204,8 +204,9 @@ def test_a_group_of_which_all_is_skipped_still_repeats():
 def test_what_while_found_is_handed_over():
     bench = Bench(REPEAT)
     bench.submit()
-    assert [(kind, taken) for kind, _, taken in bench.complete("a@0", "go").choices] == [("while", True)]
-    assert [(kind, taken) for kind, _, taken in bench.complete("a@1", "stop").choices] == [("while", False)]
+    spec = bench.workflow.definition.stages["a"]
+    assert bench.complete("a@0", "go").choices == [(spec, True, 0)]
+    assert bench.complete("a@1", "stop").choices == [(spec, False, 1)]
 
 
 def test_a_thousand_copies():

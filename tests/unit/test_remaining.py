@@ -3,12 +3,11 @@
 import pytest
 from core_bench import Bench, definition
 
-from common.policy.dispatch import Score
-from common.policy.registry import Policy
-from common.policy.urgency import LatestStart
+from common.policy.registry import policy
+from coordinator.places import find
 from coordinator.remaining import Remaining
 
-PATH = Policy("path", Score(), LatestStart(), budgets_along_path=True)
+PATH = policy("hexgen")._replace(budgets_along_path=True)
 HALF = 0.5
 """How likely every `when` and `while` is as long as nothing has been learned."""
 
@@ -78,8 +77,8 @@ def test_the_mean_of_a_branch_is_learned():
     one = bench({"a": tool(10, when="true")})
     spec = one.workflow.definition.stages["a"]
     for _ in range(97):
-        one.estimates.saw_choice("when", "flow", spec, False)
-    assert left(one) == pytest.approx(10 * 0.015)
+        one.estimates.saw_branch("flow", spec, False)
+    assert left(one) == pytest.approx(10 * 0.015, rel=0.1)
 
 
 def test_a_loop_counts_at_its_mean_given_the_rounds_done():
@@ -100,6 +99,44 @@ def test_leaving_a_loop_removes_the_expected_rest():
     assert left(one) == pytest.approx(21)
     one.complete("a@0", False)
     assert left(one) == 5
+
+
+def test_what_is_left_of_a_loop_depends_on_the_rounds_done():
+    """Learned from workflows that all go round exactly twice."""
+    one = bench({"a": tool(10, repeat={"while": "output", "max": 9})})
+    spec = one.workflow.definition.stages["a"]
+    for _ in range(200):
+        one.estimates.saw_round("flow", spec, 0, True)
+        one.estimates.saw_round("flow", spec, 1, False)
+    assert left(one) == pytest.approx(20, rel=0.02)
+    one.submit()
+    one.complete("a@0", True)
+    assert left(one) == pytest.approx(10, rel=0.03)
+
+
+def after(bench, key):
+    remaining = Remaining(bench.workflow.definition, bench.workflow.nodes, bench.cluster)
+    return remaining.after_s(find(bench.workflow.definition, key))
+
+
+@pytest.mark.parametrize("rules", [None, PATH])
+def test_after_a_request_its_own_path_counts_whatever_budgets_do(rules):
+    one = bench(DIAMOND | {"e": tool(16, needs=["b"])}, rules=rules)
+    assert {key: after(one, key) for key in "abcde"} == {"a": 18, "b": 16, "c": 8, "d": 0, "e": 0}
+
+
+def test_after_a_request_in_a_loop_come_its_scope_the_further_rounds_and_what_waits_for_the_loop():
+    group = {"stages": {"x": tool(1), "y": tool(2, needs=["x"]), "z": tool(1, needs=["x"])}}
+    one = bench({"g": group | {"repeat": {"while": "true", "max": 3}}, "h": tool(10, needs=["g"], when="true")})
+    one.submit()
+    assert after(one, "g@0.x") == 2 + (HALF + HALF**2) * 3 + 10 * HALF
+    assert after(one, "g@1.z") == HALF * 3 + 10 * HALF
+    assert after(one, "g@2.y") == 10 * HALF
+
+
+def test_a_copy_waits_for_no_other_copy():
+    one = bench({"g": {"for_each": [1, 2, 3], "stages": {"x": tool(1), "y": tool(2, needs=["x"])}}})
+    assert after(one, "g[1].x") == 2
 
 
 @pytest.mark.parametrize(("rules", "round_s"), [(None, 3), (PATH, 2)])
