@@ -69,6 +69,7 @@ class Settings(BaseSettings):
     lease_losses: Annotated[int, Field(ge=1, le=100)] = 3
     keep_done_s: Seconds = 3600.0
     keep_failed_s: Seconds = 86400.0
+    keep_traces: Annotated[int, Field(ge=0, le=100_000)] = 1000
     databases: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     log_level: Annotated[str, _as_used(logs.levels)] = "INFO"
 

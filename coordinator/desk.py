@@ -1,5 +1,6 @@
 """What the loops of one coordinator share: the store, the cluster's view, compiled definitions, workflows at hand."""
 
+import logging
 import os
 import secrets
 import socket
@@ -7,12 +8,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from common import clock
+from common.errors import InvalidDocument
 from common.events import Completed
 from common.policy.registry import policy
 from common.policy.rules import Rules
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.inbox import Look
+from common.store.tuning import Parameters
 from coordinator.cluster import Cluster
 from coordinator.definitions import OwnDefinitions
 from coordinator.estimates import Estimates
@@ -24,6 +27,7 @@ from coordinator.state import Workflow
 WORKFLOWS_AT_HAND = 2000
 DEFINITIONS_AT_HAND = 500
 REFRESH_S = 0.5
+log = logging.getLogger("hexgen.coordinator")
 
 
 class Desk:
@@ -33,7 +37,9 @@ class Desk:
         self.cell = cell
         self.settings = settings
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
-        self.policy: Rules = policy(settings.policy, {"alpha": settings.alpha})
+        self._own_values = {"alpha": settings.alpha}
+        self.values: dict[str, float] = self._own_values
+        self.policy: Rules = policy(settings.policy, self.values)
         self.estimates = Estimates()
         self.reports = Reports()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -50,12 +56,29 @@ class Desk:
             turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
             instances = await self.cell.instances.all()
             tools = tuple((await self.cell.offers.all()).values())
+            self.take(await self.cell.tuning.parameters())
             self._cluster = Cluster(
                 instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms
             )
             self._refreshed_at = now
         self._cluster.backlog_ms = await self.cell.instances.backlogs()
         return self._cluster
+
+    def take(self, found: Parameters) -> None:
+        """Go on with the tuner's values, if they are for this policy and there are any, else with the settings'."""
+        name, tuned = self.settings.policy, found.values if found.policy == self.settings.policy else {}
+        values = {**self._own_values, **tuned}
+        if values == self.values:
+            return
+        try:
+            self.policy = policy(name, values)
+        except InvalidDocument as error:
+            log.warning("version %d of the parameters of policy %s is not taken: %s", found.version, name, error)
+        else:
+            log.info(
+                "policy %s goes on with %s", name, ", ".join(f"{key} {value:.3g}" for key, value in values.items())
+            )
+        self.values = values
 
     def refresh(self) -> None:
         """Read the instances anew before the next step."""

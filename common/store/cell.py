@@ -12,6 +12,8 @@ from common.store.keys import Keys
 from common.store.offers import Offers
 from common.store.queues import Queues
 from common.store.records import Records
+from common.store.traces import Traces
+from common.store.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Cell:
     instances: Instances
     offers: Offers
     records: Records
+    traces: Traces
+    tuning: Tuning
 
     @classmethod
     def open(cls, url: str, namespace: str) -> Self:
@@ -43,6 +47,8 @@ class Cell:
             instances=Instances(client, keys),
             offers=Offers(client, keys),
             records=Records(client, blocking, keys),
+            traces=Traces(client, keys),
+            tuning=Tuning(client, blocking, keys),
         )
 
     @classmethod

@@ -17,6 +17,7 @@ from common.store.scripts import Call, Scripts
 
 KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
+KEEP_TRACES_MS = 24 * 3600 * 1000
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
 T = TypeVar("T")
@@ -39,11 +40,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a workflow ended: its status, its result for the user, and how long all of it is kept."""
+    """How a workflow ended: its status, its result for the user, and how long all of it is kept.
+
+    `trace` is its record for replays (empty: none), of which about the newest `keep_traces` are kept.
+    """
 
     status: str
     result: Json
     ttl_ms: int
+    trace: bytes = b""
+    keep_traces: int = 0
 
 
 @dataclass(slots=True)
@@ -246,6 +252,9 @@ def _commit_call(commit: Commit) -> Call:
     if commit.end is not None:
         result = wire.dump(commit.end.result, commit.encoding)
         step |= {"result": result, "status": commit.end.status, "ttl_ms": commit.end.ttl_ms}
+        if commit.end.trace:
+            kept = {"keep_traces": commit.end.keep_traces, "keep_traces_ms": KEEP_TRACES_MS}
+            step |= {"trace": commit.end.trace, **kept}
     return Call("commit_step", (commit.workflow, commit.entry, commit.version, commit.handled, wire.pack_for_lua(step)))
 
 

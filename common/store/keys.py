@@ -34,11 +34,19 @@ class Keys:
         self.workflows = self.prefix + "workflows"
         self.line = self.prefix + "line"
         self.line_wake = self.prefix + "line:wake"
+        self.traces = self.prefix + "traces"
+        self.parameters = self.prefix + "parameters"
+        self.tuning = self.prefix + "tuning"
 
     @property
     def tickets(self) -> str:
         """The name of RQ's queue, no key of ours: a server's cells share RQ's keys, so it has the namespace in it."""
         return f"hexgen-{self.namespace}-tools"
+
+    @property
+    def tuner(self) -> str:
+        """The name of RQ's queue for the tuner's jobs; as `tickets`, no key of ours."""
+        return f"hexgen-{self.namespace}-tuner"
 
     def workflow(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}"

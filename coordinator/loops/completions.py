@@ -10,11 +10,13 @@ from typing import NamedTuple
 from common import events
 from common.errors import StoreRefused, StoreUnavailable
 from common.model import Head, Slo
+from common.recorded import pack
 from common.store.inbox import Commit, End, Entry, Look
 from coordinator import core
 from coordinator.cluster import Cluster
 from coordinator.desk import Desk
 from coordinator.language.errors import clipped
+from coordinator.recording import recorded
 from coordinator.state import Workflow
 
 BATCH = 64
@@ -126,7 +128,8 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
     end = None
     if step.status != "running":
         kept_s = desk.settings.keep_done_s if step.status == "completed" else desk.settings.keep_failed_s
-        end = End(step.status, step.result, int(kept_s * 1000))
+        trace, keep_traces = _trace(desk, step, look.now), desk.settings.keep_traces
+        end = End(step.status, step.result, int(kept_s * 1000), trace, keep_traces)
     return Commit(
         workflow=turn.call.workflow,
         entry=turn.call.entry,
@@ -141,6 +144,20 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         end=end,
         broken=bool(turn.fault),
     )
+
+
+def _trace(desk: Desk, step: core.Step, now: int) -> bytes:
+    """What is kept of a workflow for replays; empty for one that did not complete. Never in the way of its end."""
+    if step.status != "completed" or not desk.settings.keep_traces:
+        return b""
+    try:
+        record = recorded(step.workflow, now, desk.settings.policy, desk.values)
+        return b"" if record is None else pack(record)
+    except Exception:
+        name = step.workflow.id
+        told = "workflows that cannot be recorded"
+        desk.reports.tell(logging.ERROR, told, "workflow %s cannot be recorded", name, trace=True)
+        return b""
 
 
 def _tell_end(desk: Desk, step: core.Step) -> None:

@@ -3,7 +3,7 @@
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}}, ...},
 --   delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, events = {type, field, data, ...}, keep_events,
---   result (nil while running), status, ttl_ms, trace}
+--   result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}
 -- returns {1, bounced} done; {0, 0} the state has moved on (nothing written); {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
 --@include base
@@ -45,6 +45,10 @@ redis.call('LTRIM', key .. ':mailbox', ARGV[4], -1)
 settle('completions', ARGV[2])
 if step.result then
   finish(ARGV[1], step.status, step.result, step.ttl_ms)
+  if step.trace then
+    redis.call('XADD', p .. 'traces', 'MAXLEN', '~', step.keep_traces, '*', 'record', step.trace)
+    redis.call('PEXPIRE', p .. 'traces', step.keep_traces_ms)
+  end
 elseif redis.call('EXISTS', key .. ':mailbox') == 1 then
   redis.call('XADD', p .. 'completions', '*', 'workflow', ARGV[1])
 else
