@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common import enginebatch, enginemodel
+from common.enginefit import Iteration
 from common.enginerecords import NONE
 from common.model import InstanceProfile
 
@@ -99,6 +100,8 @@ class EngineModel:
         self._blocks: dict[int, _Block] = {}
         self._block_numbers: dict[Hashable, int] = {}
         self._named = 0
+        self._prefilled_before = 0
+        self._going_on: tuple[int, int] = (NONE, 0)
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -154,7 +157,39 @@ class EngineModel:
         """
         if self.iterations:
             raise ValueError("a stretch has begun; end it first")
+        self._prefilled_before = self.prefilled_tokens
+        self._going_on = (
+            (self.prefilling, self._calls[self.prefilling].position) if self.prefilling != NONE else (NONE, 0)
+        )
         return enginemodel.begin(self, self._calls, self._blocks, self._blocks, max_s)
+
+    def begun(self) -> Iteration:
+        """The mean iteration of the stretch just begun, with its time."""
+        count = self.iterations
+        first = self.prefilled_tokens - self._prefilled_before
+        return Iteration(
+            prompt_tokens=first,  # those that follow in the stretch prefill as much
+            decoding=self.decoding_count,
+            kv_tokens=self.decoding_kv + self.decoding_count * (count + 1) / 2,
+            seconds=self.planned_s / count,
+            context_tokens=(self._first_context() / first + (count - 1) * first / 2) if first else 0.0,
+            count=count,
+        )
+
+    def _first_context(self) -> float:
+        """Over the tokens that the first iteration prefills, the sum of those before the middle of their chunk."""
+        total = 0.0
+        for q in (*self.joining_ids[: self.joining_count], *([self.prefilling] if self.prefilling != NONE else ())):
+            c = self._calls[q]
+            start = self._going_on[1] if q == self._going_on[0] else c.cached_tokens
+            total += (c.position - start) * (c.position + start) / 2
+        return total
+
+    def unprefilled(self, sequence: Sequence) -> int:
+        """Tokens that a sequence still has to prefill; what the cache saves is known at its admission."""
+        if sequence.last_iteration:
+            return 0
+        return sequence.prompt_tokens + sequence.generated - sequence.position
 
     def cut(self, elapsed_s: float) -> float:
         """Shorten the stretch begun to the iterations (at least one) that start before `elapsed_s`. Returns its s."""

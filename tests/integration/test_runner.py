@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from common import wire
+from common.enginefit import Iteration
 from common.errors import StoreUnavailable, Superseded, Unregistered
 from common.events import Completed, Evacuated, Failed
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, Usage
@@ -15,7 +16,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit
 from common.store.queues import Queues, Seat
-from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
+from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.lease import LeaseKeeper
 from workers.runner import Runner, run_until
 
@@ -74,6 +75,12 @@ class GatedEngine:
 
     def load(self) -> EngineLoad:
         return EngineLoad(self.running, 0, 100 * self.running)
+
+    def progress(self) -> Mapping[str, Progress]:
+        return {}
+
+    def listen(self, heard: Callable[[Iteration], None]) -> None:
+        self.heard = heard
 
     async def health(self) -> None:
         if self.dead:

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from common.engine import EngineModel, Sequence
+from common.enginefit import Iteration
 from common.profiles import PROFILES
 from workers.engines import warmup
-from workers.engines.fit import Iteration, fit
+from workers.engines.fit import fit
 from workers.engines.inflight import InFlight
 
 TRUE = replace(PROFILES["a100"], chunk_tokens=512)
@@ -19,8 +20,7 @@ class ModelledEngine:
     """Runs prompts on the engine model and reports its iterations, each late by up to `noise` of its time."""
 
     def __init__(self, noise: float = 0.0) -> None:
-        self.now = 0.0
-        self.calls = InFlight(lambda: self.now)
+        self.calls = InFlight()
         self.calls.kv_room = TRUE.kv_tokens
         self._model = EngineModel(TRUE, prefix_cache=False)
         self._noise = noise
@@ -34,9 +34,9 @@ class ModelledEngine:
         while not finished:
             before, decoding = self._model.prefilled_tokens, len(self._model.decoding)
             seconds, finished = self._model.step()
-            self.now += seconds * (1 + self._noise * self._random.random())
+            seconds *= 1 + self._noise * self._random.random()
             held = self._model.kv_tokens / TRUE.kv_tokens
-            self.calls.iteration(self._model.prefilled_tokens - before, decoding, held)
+            self.calls.iteration(self._model.prefilled_tokens - before, decoding, held, seconds)
 
 
 async def test_the_engine_model_measured_like_an_engine_gives_its_profile() -> None:

@@ -74,14 +74,14 @@ async def test_output_ends_where_the_context_does() -> None:
     await engine.close()
 
 
-@pytest.mark.parametrize(("prefix_cache", "cached"), [(True, 128), (False, 0)])
+@pytest.mark.parametrize(("prefix_cache", "cached"), [(True, 512), (False, 0)])
 async def test_a_prompt_seen_before_comes_from_the_prefix_cache(prefix_cache: bool, cached: int) -> None:
     clock = JumpClock()
-    engine = engine_on(clock, {"a": (200, 2), "b": (200, 2), "c": (200, 2)}, prefix_cache=prefix_cache)
+    engine = engine_on(clock, {"a": (700, 2), "b": (700, 2), "c": (700, 2)}, prefix_cache=prefix_cache)
     await engine.start()
-    shared = "s" * 600
+    shared = "s" * 2400
     got = []
-    for name, prompt in (("a", shared + "a" * 200), ("b", shared + "b" * 200), ("c", "c" * 800)):
+    for name, prompt in (("a", shared + "a" * 400), ("b", shared + "b" * 400), ("c", "c" * 2800)):
         chunks = await collect(engine, call(name, prompt))
         got.append(cast(Usage, chunks[-1].usage).cached_tokens)
     assert got == [0, cached, 0]

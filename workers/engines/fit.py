@@ -5,23 +5,14 @@ prefilled chunk more.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from common.enginebatch import ATTENTION_TOKENS
+from common.enginefit import Iteration
 from common.enginemodel import DECODE_WORK
 from common.model import InstanceProfile
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One iteration of an engine: prompt tokens computed, sequences decoded, KV tokens held before it, its seconds."""
-
-    prompt_tokens: int
-    decoding: int
-    kv_tokens: int
-    seconds: float
 
 
 def fit(iterations: Sequence[Iteration], known: InstanceProfile) -> InstanceProfile:

@@ -1,9 +1,10 @@
 """An engine that answers at once and holds nothing: for measuring everything around it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 
+from common.enginefit import Iteration
 from common.model import InstanceProfile, Usage
-from workers.engines.protocol import Chunk, EngineCall, EngineInfo, EngineLoad
+from workers.engines.protocol import Chunk, EngineCall, EngineInfo, EngineLoad, Progress
 from workers.engines.responders import tokens_in
 
 PROFILE = InstanceProfile(
@@ -40,6 +41,12 @@ class NoopEngine:
 
     def load(self) -> EngineLoad:
         return _NOTHING
+
+    def progress(self) -> Mapping[str, Progress]:
+        return {}
+
+    def listen(self, heard: Callable[[Iteration], None]) -> None:
+        """It has no iterations."""
 
     async def health(self) -> None:
         """Always well."""

@@ -1,9 +1,10 @@
 """What every engine offers the runner. No Redis and no scheduling here: an engine turns one call into text."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from common.enginefit import Iteration
 from common.errors import AttemptFailed
 from common.model import InstanceProfile, LlmCall, Usage
 
@@ -14,11 +15,15 @@ class EngineError(AttemptFailed):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a started engine serves: names it answers to, its speed and room, features (`json_schema` ...)."""
+    """What a started engine serves: names it answers to, its speed and room, features (`json_schema` ...).
+
+    pace: how many times faster than real time it lives; what is remembered of it is forgotten so much sooner.
+    """
 
     models: tuple[str, ...]
     profile: InstanceProfile
     features: frozenset[str]
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,15 @@ class EngineLoad:
     kv_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call is: tokens of its prompt, those made, and those (of both) still to be prefilled."""
+
+    prompt_tokens: int
+    generated_tokens: int
+    unprefilled_tokens: int
+
+
 class Engine(Protocol):
     """An engine. `generate` may be cut short by closing the iterator or by `abort`; both free its room."""
 
@@ -63,6 +77,12 @@ class Engine(Protocol):
 
     def load(self) -> EngineLoad:
         """What it holds now; cheap, called before each claim."""
+
+    def progress(self) -> Mapping[str, Progress]:
+        """How far each call in it is, by request."""
+
+    def listen(self, heard: Callable[[Iteration], None]) -> None:
+        """Tell `heard` of each iteration, once what it prefills no longer counts as unprefilled. In the event loop."""
 
     async def health(self) -> None:
         """Return when the engine can serve; raise EngineError when it cannot."""

@@ -6,18 +6,20 @@ it is caught up with. What an iteration takes is `common.enginemodel`'s to say; 
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from common import clock
 from common.engine import Block, EngineModel, Prefix, Sequence
+from common.enginefit import Iteration
 from common.model import InstanceProfile, Sampling, Usage
-from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
+from common.prefix import BLOCK_CHARS, HASH_BYTES, chain
+from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.engines.responders import CHARS_PER_TOKEN, Answer, Responder, tokens_in
 
 STREAM_INTERVAL_S = 0.02
 """Real time after which text is handed on: shorter iterations share a chunk."""
-BLOCK_TOKENS = 64
+BLOCK_TOKENS = BLOCK_CHARS // CHARS_PER_TOKEN
 """Size of a block of the prefix cache."""
 FEATURES = frozenset({"chat", "json_schema", "prefix_cache", "priority"})
 
@@ -83,12 +85,13 @@ class SimulatedEngine:
         self._busy = asyncio.Event()
         self._nap: asyncio.Future[None] | None = None
         self._loop: asyncio.Task[None] | None = None
+        self._heard: Callable[[Iteration], None] | None = None
         self._failure = "the simulated engine is not running"
 
     async def start(self) -> EngineInfo:
         """Begin to serve. The profile told is the one seen from outside: `time_scale` times as fast."""
         self._loop = asyncio.create_task(self._run())
-        return EngineInfo(self._models, _hastened(self._profile, self._time_scale), FEATURES)
+        return EngineInfo(self._models, _hastened(self._profile, self._time_scale), FEATURES, self._time_scale)
 
     async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         """Stream the answer: a chunk after each stretch of iterations, or less often to a slow reader."""
@@ -121,6 +124,18 @@ class SimulatedEngine:
         """All that was taken, what the model lets wait included."""
         model = self._model
         return EngineLoad(len(self._streams), model.unprefilled_tokens, model.kv_tokens + model.waiting_tokens)
+
+    def progress(self) -> Mapping[str, Progress]:
+        """Where the model has each sequence."""
+        return {name: self._progress(stream.sequence) for name, stream in self._streams.items()}
+
+    def _progress(self, sequence: Sequence) -> Progress:
+        made, unprefilled = self._model.generated(sequence), self._model.unprefilled(sequence)
+        return Progress(sequence.prompt_tokens, made, unprefilled)
+
+    def listen(self, heard: Callable[[Iteration], None]) -> None:
+        """Stretches are told as they begin, with the time the model gives them."""
+        self._heard = heard
 
     async def health(self) -> None:
         """Raises EngineError unless it is between `start` and `close`."""
@@ -191,6 +206,7 @@ class SimulatedEngine:
     async def _serve(self) -> None:
         """Run stretch after stretch until nothing is left to do."""
         while self._model.begin(STREAM_INTERVAL_S * self._time_scale) < math.inf:
+            self._tell()
             await self._pass()
             self._begun_at += self._model.planned_s / self._time_scale
             for sequence in self._model.end():
@@ -198,6 +214,11 @@ class SimulatedEngine:
                 stream.advance(sequence.output_tokens, stream.ending)
             for stream in self._streams.values():
                 stream.advance(self._model.generated(stream.sequence))
+
+    def _tell(self) -> None:
+        if self._heard is not None:
+            begun = self._model.begun()
+            self._heard(replace(begun, seconds=begun.seconds / self._time_scale))
 
     async def _pass(self) -> None:
         """Wait for the end of the stretch, which may come nearer meanwhile."""
@@ -241,10 +262,8 @@ def _cut(answer: Answer, sampling: Sampling, room: int) -> tuple[str, int, str]:
 
 def _blocks(prompt: str, prompt_tokens: int) -> Prefix:
     """The whole blocks of a prompt. A key stands for all text up to the block's end."""
-    size = BLOCK_TOKENS * CHARS_PER_TOKEN
-    key = 0
-    blocks = []
-    for at in range(min(len(prompt) // size, prompt_tokens // BLOCK_TOKENS)):
-        key = hash((key, prompt[at * size : (at + 1) * size]))
-        blocks.append(Block(key, (at + 1) * BLOCK_TOKENS))
-    return tuple(blocks)
+    hashes = chain(prompt)
+    blocks = min(len(hashes) // HASH_BYTES, prompt_tokens // BLOCK_TOKENS)
+    return tuple(
+        Block(hashes[at * HASH_BYTES : (at + 1) * HASH_BYTES], (at + 1) * BLOCK_TOKENS) for at in range(blocks)
+    )

@@ -6,16 +6,16 @@ How vLLM is set up is told in `vllm_settings`. Must not know Redis, leases or sc
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from common import clock
+from common.enginefit import Iteration
 from common.model import InstanceProfile, Sampling, Usage
 from workers.engines import vllm_settings, warmup
 from workers.engines.inflight import InFlight
-from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
+from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.engines.watch_parent import end_with_parent
 
 FEATURES = frozenset({"json_schema", "prefix_cache", "priority"})
@@ -36,7 +36,7 @@ class VllmEngine:
     def __init__(self, models: tuple[str, ...], arguments: Sequence[str]) -> None:
         self._models = models
         self._arguments = tuple(arguments)
-        self._calls = InFlight(clock.monotonic_s)
+        self._calls = InFlight()
         self._aborted: set[str] = set()
         self._engine: Any = None
         self._context_tokens = 0
@@ -89,6 +89,14 @@ class VllmEngine:
     def load(self) -> EngineLoad:
         """Counted here at submission, corrected by what the engine reports after each iteration."""
         return self._calls.load()
+
+    def progress(self) -> Mapping[str, Progress]:
+        """By what has come out of it, and what it reports to have computed."""
+        return self._calls.progress()
+
+    def listen(self, heard: Callable[[Iteration], None]) -> None:
+        """Iterations as the core times them, without what it does in between."""
+        self._calls.listener = heard
 
     async def health(self) -> None:
         """Raise EngineError when the engine core is gone."""
@@ -189,7 +197,7 @@ class VllmEngine:
             made += len(piece.token_ids)
             cached = output.num_cached_tokens or 0
             if made:
-                self._calls.prefilled(request_id, cached)
+                self._calls.made(request_id, made, cached)
             if piece.finish_reason is None:
                 yield Chunk(piece.text)
                 continue
@@ -208,7 +216,12 @@ class _Reports:
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
         if scheduler_stats is not None and scheduler_stats.iteration_details is not None:
             done = scheduler_stats.iteration_details
-            self._calls.iteration(done.num_ctx_tokens, done.num_generation_requests, scheduler_stats.kv_cache_usage)
+            self._calls.iteration(
+                done.num_ctx_tokens,
+                done.num_generation_requests,
+                scheduler_stats.kv_cache_usage,
+                done.elapsed_ms / 1000,
+            )
 
     def log_engine_initialized(self) -> None: ...
 

@@ -5,8 +5,9 @@ Must not know which engine it is: it is given a way to run a prompt and hears of
 
 from collections.abc import Awaitable, Callable
 
+from common.enginefit import Iteration
 from common.model import InstanceProfile
-from workers.engines.fit import Iteration, fit
+from workers.engines.fit import fit
 from workers.engines.inflight import InFlight
 
 OUTPUT_TOKENS = 8
@@ -25,7 +26,7 @@ async def measure(
     iterations: list[Iteration] = []
     await run(min(16, longest), OUTPUT_TOKENS)  # pays for what engines set up late; not measured
     for prompt_tokens in (chunk // 2, chunk, 3 * chunk):
-        calls.listen(iterations.append)
+        calls.listener = iterations.append
         await run(max(1, min(prompt_tokens, longest)), OUTPUT_TOKENS)
-        calls.listen(None)
+        calls.listener = None
     return fit(iterations, known)
