@@ -10,6 +10,7 @@ from common.options import json_option
 from common.policy.registry import names
 from coordinator.cli import coordinator, workflow
 from coordinator.simulate import simulate
+from coordinator.traces import trace
 from hexgen_flow.commands.instances import instances
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.shared import Root
@@ -58,6 +59,6 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
     show(options, keep, as_json)
 
 
-for command in (coordinator, worker, tools, workflow, model, server, simulate,
+for command in (coordinator, worker, tools, workflow, model, server, simulate, trace,
                 submit, status, result, events, cancel, instances):  # fmt: skip
     main.add_command(command)

@@ -1,7 +1,7 @@
 """Workflows that arrive: drawn from a trace, laid out as arrays for the simulator's loop. Reproducible by its seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,12 @@ def arrival_times(kind: str, count: int, rate: float, rng: np.random.Generator) 
         gaps *= gaps.size / rate / gaps.sum() if gaps.sum() else 1.0
     times: NDArray[np.float64] = np.cumsum(gaps)
     return times
+
+
+def with_arrivals(trace: Trace, kind: str, rate: float, seed: int) -> Trace:
+    """The same workflows as if recorded when they arrived so. Raises InvalidDocument."""
+    times = arrival_times(kind, len(trace), rate, np.random.default_rng(seed))
+    return tuple(replace(workflow, arrival_s=float(at)) for workflow, at in zip(trace, times, strict=True))
 
 
 def replayed(trace: Trace, count: int, rate: float, start: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
