@@ -26,8 +26,8 @@ IN_LINE, TURN = 0, 1
 class World(NamedTuple):
     """All there is, as arrays. engines, calls ...: see `coordinator.simulator.records`.
 
-    keys, ids: a queue for each instance, and the line as the last; cached, targets: of the line's plan; eligible: all
-    instances; rate: prefill tokens/s of all.
+    keys, ids: a queue for each instance, and the line as the last; cached, targets: of the line's plan; eligible: of a
+    call that is bound; rate: prefill tokens/s of all.
     """
 
     engines: Any
@@ -106,16 +106,26 @@ def plan_line(world: World, rules: Rules, now: float) -> int:
     for at in range(length):
         c = world.calls[line[at]]
         for m in range(count):
-            world.cached[at, m], _ = match(world.blocks, world.caches[m], c.leaf, c.prompt_tokens)
+            world.cached[at, m] = NONE
+            if can_hold(world.engines[m], c):
+                world.cached[at, m], _ = match(world.blocks, world.caches[m], c.leaf, c.prompt_tokens)
     plan(world.calls, line, length, world.candidates, count, world.cached, rules.weights, world.targets)
     return length
 
 
+def can_hold(e: Any, c: Any) -> bool:
+    """Whether a call fits an instance at all."""
+    return bool(c.prompt_tokens + c.output_tokens <= e.kv_room)
+
+
 def bound_to(world: World, rules: Rules, q: int) -> int:
     """The instance that a call is bound to, or NONE if those asked refuse."""
-    count, c = len(world.engines), world.calls[q]
-    for m in range(count):
+    count, c = 0, world.calls[q]
+    for m in range(len(world.engines)):
         look(world, m)
+        if can_hold(world.engines[m], c):
+            world.eligible[count] = m
+            count += 1
     turn = world.counts[TURN]
     world.counts[TURN] += 1
     at = (q + LATER * c.attempts) % len(world.dice)

@@ -99,8 +99,8 @@ def _interpreted(world: World) -> World:
 
 
 def _check(workload: Workload, profiles: Sequence[InstanceProfile]) -> None:
-    """Every call must fit every instance: an engine takes no call that can never run."""
-    least = min(profile.kv_tokens for profile in profiles)
+    """Every call must fit some instance."""
+    most = max(profile.kv_tokens for profile in profiles)
     needed = int((workload.calls["prompt_tokens"] + workload.calls["output_tokens"]).max())
-    if needed > least:
-        raise InvalidDocument("trace", f"has a call of {needed} tokens; an instance of the cluster holds {least}")
+    if needed > most:
+        raise InvalidDocument("trace", f"has a call of {needed} tokens; no instance of the cluster holds over {most}")

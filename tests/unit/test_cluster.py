@@ -7,10 +7,11 @@ from common.events import Outcome
 from common.model import Usage
 from common.policy.cost import exec_s
 from common.policy.registry import policy
-from coordinator.cluster import LONGEST_LOAD_MS, Cluster, load_ms
+from coordinator.cluster import LONGEST_LOAD_MS, Cluster, Waiting, load_ms
 from coordinator.estimates import Estimates
 
 NOTHING: frozenset[str] = frozenset()
+CALL = Waiting(1000, 50)
 FAST, SLOW = instance("fast"), instance("slow", "a6000", models=("n",))
 
 
@@ -31,25 +32,26 @@ def test_a_model_is_served_by_those_that_answer_to_it():
 
 def test_what_is_dispatched_counts_at_once():
     view = cluster(FAST, instance("twin"), backlog={"gone": 5})
-    chosen = [view.choose(view.instances, [2.0, 2.0]) for _ in range(4)]
+    chosen = [view.choose(view.instances, CALL)[0] for _ in range(4)]
+    cost_ms = load_ms(exec_s(FAST.profile, 1000, 50))
     assert sorted(chosen) == [0, 0, 1, 1]
-    assert view.backlog_ms == {"gone": 5, "fast": 4000, "twin": 4000}
+    assert view.backlog_ms == {"gone": 5, "fast": 2 * cost_ms, "twin": 2 * cost_ms}
     assert view.turn == 4
 
 
 def test_the_backlog_of_the_store_decides():
     view = cluster(FAST, instance("twin"), backlog={"fast": 60_000})
-    assert view.choose(view.instances, [2.0, 2.0]) == 1
+    assert view.choose(view.instances, CALL)[0] == 1
 
 
 def test_a_backlog_below_nothing_counts_as_nothing():
     view = cluster(FAST, instance("twin"), backlog={"fast": -5000, "twin": 100})
-    assert view.choose(view.instances, [1.0, 1.0]) == 0
+    assert view.choose(view.instances, CALL)[0] == 0
 
 
 def test_round_robin_ignores_the_backlog():
     view = cluster(FAST, instance("twin"), backlog={"fast": 60_000}, rules="vllm")
-    assert [view.choose(view.instances, [1.0, 1.0]) for _ in range(3)] == [0, 1, 0]
+    assert [view.choose(view.instances, CALL)[0] for _ in range(3)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(("cost_s", "load"), [(0.0, 1), (0.0004, 1), (1.5, 1500), (1e30, LONGEST_LOAD_MS)])

@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import InvalidDocument
+from common.policy.registry import POLICIES
 from common.profiles import A100, L40S
 from coordinator.simulate import simulate as command
 from coordinator.simulator import compiled
 from coordinator.simulator.cluster import load_cluster
 from coordinator.simulator.expectation import Expectation, alone_s, rounds
-from coordinator.simulator.simulation import POLICIES, Outcome, simulate
+from coordinator.simulator.simulation import HOP_S, Outcome, simulate
 from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow, read_trace
 from coordinator.simulator.workload import Workload, arrival_times, draw
 
@@ -142,8 +143,17 @@ def test_a_rate_that_is_none_is_refused(trace: Trace, rate: float) -> None:
 
 
 def test_a_call_that_fits_nowhere_is_refused(trace: Trace) -> None:
-    with pytest.raises(InvalidDocument, match="has a call of 9600 tokens; an instance of the cluster holds 9000"):
-        simulate(drawn(trace), [A100, replace(L40S, kv_tokens=9000)], POLICIES["flow"])
+    with pytest.raises(InvalidDocument, match="has a call of 9600 tokens; no instance of the cluster holds over 9000"):
+        simulate(drawn(trace), [replace(L40S, kv_tokens=9000)] * 2, POLICIES["flow"])
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_call_goes_only_where_it_fits(trace: Trace, policy: str) -> None:
+    workload = drawn(trace)
+    simulate(workload, [A100, replace(L40S, kv_tokens=9000)], POLICIES[policy])
+    long = workload.calls["prompt_tokens"] + workload.calls["output_tokens"] > 9000
+    assert set(workload.calls["instance"][long]) == {0}
+    assert set(workload.calls["instance"]) == {0, 1}
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -157,7 +167,7 @@ def test_every_call_ends_once_after_those_it_needs(trace: Trace, policy: str) ->
     assert (calls["generated"] == calls["output_tokens"]).all()
     for call in calls:
         for child in workload.children[call["first_child"] : call["first_child"] + call["children"]]:
-            assert calls[child]["ready_at"] >= call["ended_at"] + POLICIES[policy].hop_s - 1e-9
+            assert calls[child]["ready_at"] >= call["ended_at"] + HOP_S - 1e-9
     assert (workload.workflows["ended_at"] > workload.workflows["arrival"]).all()
     assert all(0.0 < share <= 1.0 + 1e-9 for share in came.busy)
 
