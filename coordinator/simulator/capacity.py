@@ -1,0 +1,126 @@
+"""How many workflows per second a cluster holds: a search over rates, with the same seeds at each.
+
+It knows attainment only as what a set of runs shows; which policy makes it is not its business.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+
+from common.errors import InvalidDocument
+from common.model import InstanceProfile
+from coordinator.simulator.comparison import BEST, R_TRIED, Parameters, Run, Setting, played
+from coordinator.simulator.trace import Trace
+
+WIDTH = 0.02
+"""The search stops where the rate held and the rate not held are this close, as a share."""
+DOUBLINGS = 16
+"""So far from the first guess a bracket is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be held: the deadline of each workflow in s, how many of them arrive how, and with which seeds."""
+
+    slo_s: float
+    attainment: float = 0.95
+    seeds: int = 5
+    workflows: int = 500
+    arrivals: str = "poisson"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A cluster one may have, and what it costs an hour, if that is known."""
+
+    name: str
+    cluster: tuple[InstanceProfile, ...]
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A candidate judged. attainment: that at the rate asked for, None where none was; rates in workflows/s."""
+
+    candidate: Candidate
+    highest_rate: float
+    attainment: float | None
+    holds: bool
+
+
+def highest_rate(
+    setting: Setting, policy: str, parameters: Parameters = (), *, slo_s: float, attainment: float = 0.95,
+    seeds: int = 5, workflows: int = 500, arrivals: str = "poisson",
+) -> float:  # fmt: skip
+    """The highest rate in workflows/s at which the mean attainment over the seeds is kept, to 2 %; 0 if none does.
+
+    Raises InvalidDocument where no rate is too high: too few workflows for so long a deadline.
+    """
+    load = Load(slo_s, attainment, seeds, workflows, arrivals)
+    tried = [(("r", r),) for r in R_TRIED] if policy == BEST else [parameters]
+    best = 0.0
+    for one in tried:
+        best = _search(partial(holds, setting, policy, one, load), setting, best)
+    return best
+
+
+def holds(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float) -> bool:
+    """Whether the attainment is kept at a rate. It stops at the seed that decides."""
+    needed = load.attainment * load.seeds - 1e-9  # sums of shares are not exact
+    total = 0.0
+    for seed in range(load.seeds):
+        total += _attainment(setting, policy, parameters, load, rate, seed)
+        if total >= needed or total + load.seeds - 1 - seed < needed:
+            break
+    return total >= needed
+
+
+def mean_attainment(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float) -> float:
+    """The mean share of workflows that meet their deadline, over the seeds."""
+    return sum(_attainment(setting, policy, parameters, load, rate, seed) for seed in range(load.seeds)) / load.seeds
+
+
+def judge(trace: Trace, candidate: Candidate, policy: str, load: Load, rate: float | None) -> Verdict:
+    """What a candidate holds. Raises InvalidDocument, naming the candidate, if it cannot run the trace at all."""
+    setting = Setting.of(trace, candidate.cluster)
+    try:
+        at_rate = None if rate is None else mean_attainment(setting, policy, (), load, rate)
+        highest = highest_rate(
+            setting, policy, slo_s=load.slo_s, attainment=load.attainment, seeds=load.seeds,
+            workflows=load.workflows, arrivals=load.arrivals,
+        )  # fmt: skip
+    except InvalidDocument as error:
+        raise InvalidDocument(candidate.name, str(error)) from None
+    return Verdict(candidate, highest, at_rate, highest > 0 if at_rate is None else at_rate >= load.attainment)
+
+
+def _attainment(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float, seed: int) -> float:
+    run = Run(policy, rate, seed, load.workflows, load.slo_s, load.arrivals, parameters)
+    return played(setting, run)[1].attainment
+
+
+def _search(keeps: Callable[[float], bool], setting: Setting, floor: float) -> float:
+    """The highest rate kept, or `floor` if a little more is not kept (0: no floor)."""
+    low, high = _bracket(keeps, floor * (1.0 + WIDTH) or len(setting.cluster) / setting.expectation.workflow_s, floor)
+    while low > 0.0 and high > low * (1.0 + WIDTH):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _bracket(keeps: Callable[[float], bool], first: float, floor: float) -> tuple[float, float]:
+    """A rate that is kept and one that is not. (0, .): the deadline is missed even by workflows that hardly meet."""
+    if keeps(first):
+        for _ in range(DOUBLINGS):
+            if not keeps(2.0 * first):
+                return first, 2.0 * first
+            first *= 2.0
+        raise InvalidDocument("slo", f"is met at every rate, even {first:g}/s: take a shorter one, or more workflows")
+    if floor:
+        return floor, first
+    for _ in range(DOUBLINGS):
+        first /= 2.0
+        if keeps(first):
+            return first, 2.0 * first
+    return 0.0, first
