@@ -40,6 +40,7 @@ def test_a_question_is_asked_of_a_database_of_ones_own(server: EmbeddedServer, n
         cell.processes.check()
     assert done.returncode == 0, done.stderr
     output = json.loads(done.stdout.splitlines()[-1])["output"]
-    documented = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", TEXT, re.MULTILINE)))
+    tables = TEXT.partition("## What prompts share")[0]
+    documented = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", tables, re.MULTILINE)))
     assert sorted([*output, "question", "database", "evidence"]) == sorted(documented)
     assert output["error"]  # the simulated engine writes no SQL

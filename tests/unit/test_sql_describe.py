@@ -36,7 +36,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> ToolContext:
 def ask(context: ToolContext, database: str, **args: Any) -> dict[str, Any]:
     answer = describe({"database": database, **args}, context)
     assert isinstance(answer, dict)
-    assert set(answer) == {"schema", "tables"}
+    assert set(answer) == {"schema", "tables", "values"}
     return answer
 
 
@@ -111,6 +111,27 @@ def test_a_very_wide_table_keeps_its_key_and_what_was_asked_for(tmp_path: Path) 
     assert len(schema.splitlines()) == 62
 
 
+def test_a_small_database_is_written_whole_and_the_same_for_every_question(context: ToolContext) -> None:
+    some = ask(context, "bank", question="How many clients live in Lakeland?", keywords=["Lakeland"], whole_up_to=9)
+    other = ask(context, "bank", question="Which loans defaulted?", keywords=["Kolar", "nowhere"], whole_up_to=9)
+    assert some["schema"] == other["schema"]
+    assert some["tables"] == other["tables"]
+    assert len(some["tables"]) == 9
+    assert some["values"] == "districts.region: Lakeland"
+    assert "clients.last_name: Kolar" in other["values"]
+
+
+def test_a_larger_or_wider_database_is_written_for_the_question(tmp_path: Path, context: ToolContext) -> None:
+    asked = {"question": "How many clients live in Lakeland?", "keywords": ["Lakeland"]}
+    assert ask(context, "bank", **asked, whole_up_to=8) == ask(context, "bank", **asked)
+    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as connection:
+        connection.executescript(
+            f"CREATE TABLE wide ({', '.join(f'column_{n}' for n in range(90))}); CREATE TABLE b (c);"
+        )
+    wide = ToolContext({"x": f"sqlite:///{tmp_path / 'x.sqlite'}"})
+    assert "column_77" in ask(wide, "x", question="column 77", whole_up_to=9)["schema"]
+
+
 def test_a_file_that_is_no_database_is_a_tool_error(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_text("no database at all, but long enough to be read as one " * 20)
     with pytest.raises(ToolError, match="file is not a database"):
@@ -129,7 +150,11 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 def test_an_empty_database_has_an_empty_schema(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "x.sqlite").close()
     (tmp_path / "x.sqlite").touch()
-    assert ask(ToolContext({"x": f"sqlite:///{tmp_path / 'x.sqlite'}"}), "x") == {"schema": "", "tables": []}
+    assert ask(ToolContext({"x": f"sqlite:///{tmp_path / 'x.sqlite'}"}), "x") == {
+        "schema": "",
+        "tables": [],
+        "values": "",
+    }
 
 
 def test_a_schema_that_takes_too_long_is_a_tool_error(context: ToolContext) -> None:

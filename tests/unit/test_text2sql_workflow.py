@@ -1,5 +1,7 @@
 """The built-in text2sql workflow: it compiles, shares prefixes, and runs through the real core, tools and responder."""
 
+import re
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from workers.engines.responders import Responder
 from workers.tools import registry
 from workers.tools.registry import ToolContext
 
+DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs" / "text2sql.md").read_text("utf-8")
 FOLDER = Path(hexgen_flow.__file__).parent / "workflows"
 PROFILE = InstanceProfile("any", 3400, 0.03, 0.005, 2e-7, 100_000)
 
@@ -39,6 +42,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return load_dataset(None, tmp_path_factory.mktemp("workflow"))
 
 
+@pytest.fixture(scope="module")
+def demo(definition: Definition, data: Dataset) -> "Run":
+    """The demo's questions, each asked once, with its share of mistakes."""
+    run = Run(definition, create("error_rate=0.3,seed=1"), dict(data.databases))
+    for question in data.questions:
+        run.outputs.append(run.of(question))
+    return run
+
+
 @dataclass
 class Run:
     """A workflow run to its end without queue or clock: each request is answered as soon as it is pushed."""
@@ -48,6 +60,7 @@ class Run:
     databases: dict[str, str]
     calls: list[tuple[str, str]] = field(default_factory=list)
     tools: Counter[str] = field(default_factory=Counter)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
     ids: int = 0
 
     def of(self, asked: Question, **inputs: Json) -> dict[str, Any]:
@@ -101,6 +114,8 @@ def test_fixed_instructions_come_first_then_schema_then_question(definition: Def
         assert instructions.names <= {"strategy"}, path
         place = {word: rest.source.find(word) for word in ("Schema:", "Question: ", "Evidence: ")}
         assert place["Schema:"] < place["Question: "] < place["Evidence: "], path
+        special = [rest.source.find(word) for word in ("Values found", "Correction", "linking", "unit_tests")]
+        assert all(found < 0 or found > place["Evidence: "] for found in special), path
 
 
 def test_without_errors_every_answer_is_right_and_nothing_is_mended(definition: Definition, data: Dataset) -> None:
@@ -117,16 +132,48 @@ def test_without_errors_every_answer_is_right_and_nothing_is_mended(definition: 
     assert len(run.calls) == 13 * len(outputs)
 
 
-def test_with_errors_loops_happen_and_most_answers_are_still_right(definition: Definition, data: Dataset) -> None:
-    run = Run(definition, create("error_rate=0.3,seed=1"), dict(data.databases))
-    outputs = [run.of(question) for question in data.questions]
-    answers = [(question, output["sql"]) for question, output in zip(data.questions, outputs, strict=True)]
-    assert 0.8 <= execution_accuracy(answers, data.databases).mean <= 1
-    stages = Counter(stage for stage, _ in run.calls)
+def test_with_errors_loops_happen_and_most_answers_are_still_right(demo: "Run", data: Dataset) -> None:
+    answers = [(question, output["sql"]) for question, output in zip(data.questions, demo.outputs, strict=True)]
+    assert 0.9 <= execution_accuracy(answers, data.databases).mean <= 1
+    stages = Counter(stage for stage, _ in demo.calls)
     assert stages["text2sql/candidates.generate"] == stages["text2sql/evaluate.judge"] == 120
     assert 10 <= stages["text2sql/candidates.revise.rewrite"] <= 60
-    assert run.tools["sql.execute"] == 120 + stages["text2sql/candidates.revise.rewrite"]
-    assert any("Correction 2" in prompt for _, prompt in run.calls)
+    assert demo.tools["sql.execute"] == 120 + stages["text2sql/candidates.revise.rewrite"]
+    assert any("Correction 2" in prompt for _, prompt in demo.calls)
+
+
+def begins_alike(one: str, other: str) -> int:
+    """So many characters."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def test_what_earlier_prompts_began_with_is_what_the_documentation_says(demo: "Run") -> None:
+    """The share of the characters of its prompts that an earlier prompt began with, for each stage."""
+    characters: Counter[str] = Counter()
+    shared: Counter[str] = Counter()
+    earlier: list[str] = []
+    for stage, prompt in demo.calls:
+        at = bisect_left(earlier, prompt)  # the longest common beginning is with a neighbour in sorted order
+        common = [begins_alike(prompt, other) for other in earlier[max(0, at - 1) : at + 1]]
+        earlier.insert(at, prompt)
+        for name in (stage.partition("/")[2], "all"):
+            characters[name] += len(prompt)
+            shared[name] += max(common, default=0)
+    told = re.findall(r"^\| (`[\w.]+`|all) \| (\d+) % \|$", DOCUMENTED, re.MULTILINE)
+    said = {name.strip("`"): int(share) for name, share in told}
+    assert said.keys() == characters.keys()
+    for name, share in said.items():
+        assert 100 * shared[name] / characters[name] == pytest.approx(share, abs=1.0), name
+
+
+def test_a_rounds_prompt_begins_with_that_of_the_round_before(definition: Definition, data: Dataset) -> None:
+    run = Run(definition, create("error_rate=1"), dict(data.databases))
+    run.of(data.questions[0])
+    rounds = sorted((prompt for stage, prompt in run.calls if stage.endswith("rewrite")), key=len)
+    last = [prompt for prompt in rounds if "Correction 4" in prompt]
+    assert last
+    for prompt in last:
+        assert [before.count("Correction ") for before in rounds if prompt.startswith(before)] == [1, 2, 3, 4]
 
 
 def test_the_database_error_reaches_the_revision(definition: Definition, data: Dataset) -> None:
@@ -138,7 +185,7 @@ def test_the_database_error_reaches_the_revision(definition: Definition, data: D
     assert any(
         "no such column" in prompt or "no such table" in prompt or "syntax error" in prompt for prompt in revisions
     )
-    assert {prompt.partition("Correction ")[2][0] for prompt in revisions} == {"1", "2", "3", "4"}
+    assert {prompt.rpartition("Correction ")[2][0] for prompt in revisions} == {"1", "2", "3", "4"}
 
 
 def test_candidates_of_one_strategy_share_their_prefix_and_revisions_the_schema(

@@ -14,7 +14,7 @@ from common.clock import monotonic_s
 from common.model import Json
 from workers.tools.registry import ToolContext, ToolError
 from workers.tools.sql_guard import refusal
-from workers.tools.sql_relevance import choose, relevance, words, write
+from workers.tools.sql_relevance import choose, is_wide, relevance, words, write, write_values
 from workers.tools.sql_run import Limits, QueryResult, connect, dialect, resolve, run_query
 from workers.tools.sql_schema import Table, matching_values, read_schema
 from workers.tools.sql_vote import Candidate, vote
@@ -26,15 +26,18 @@ _SHORTEST_SEARCHED_WORD = 3
 
 
 def describe(args: Mapping[str, Json], context: ToolContext) -> Json:
-    """The schema that matters for a question: {schema, tables}.
+    """The schema that matters for a question: {schema, tables, values}.
 
-    Args: database; question (text); keywords (list of text); samples (values a column, 3); max_tables (10).
+    Args: database; question (text); keywords (list of text); samples (values a column, 3); max_tables (10);
+    whole_up_to (0): a database of at most so many tables is written whole and the same for every question, so that
+    prompts share it, and what was found for this question stands apart in `values`.
     """
-    _only(args, "database", "question", "keywords", "samples", "max_tables")
+    _only(args, "database", "question", "keywords", "samples", "max_tables", "whole_up_to")
     name = _text(args, "database")
     url = resolve(name, context.databases)
     question, keywords = _text(args, "question", ""), _texts(args, "keywords")
     samples, most = _count(args, "samples", 3, 50), _count(args, "max_tables", 10, 1000)
+    whole_up_to = _count(args, "whole_up_to", 0, 1000, least=0)
     seconds = _SHARE_OF_TIME * context.timeout_s
     half_time_at = monotonic_s() + seconds / 2
     with connect(url, seconds) as connection:
@@ -48,8 +51,11 @@ def describe(args: Mapping[str, Json], context: ToolContext) -> Json:
         searched = keywords or sorted(words(question))
         matches = _search(connection, tables, searched, samples, half_time_at)
     scores = relevance(tables, words(" ".join([question, *keywords])), matches)
+    if len(tables) <= whole_up_to and not any(map(is_wide, tables)):
+        names = [table.name for table in tables]
+        return {"schema": write(tables, scores, {}), "tables": names, "values": write_values(matches)}
     chosen = choose(tables, scores.tables, most)
-    return {"schema": write(chosen, scores, matches), "tables": [table.name for table in chosen]}
+    return {"schema": write(chosen, scores, matches), "tables": [table.name for table in chosen], "values": ""}
 
 
 def _search(
@@ -134,10 +140,10 @@ def _texts(args: Mapping[str, Json], name: str) -> list[str]:
     return [each.strip() for each in value if each.strip()]
 
 
-def _count(args: Mapping[str, Json], name: str, default: int, most: int) -> int:
+def _count(args: Mapping[str, Json], name: str, default: int, most: int, least: int = 1) -> int:
     value = args.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ToolError(f"{name} must be a whole number from 1 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ToolError(f"{name} must be a whole number from {least} to {most}")
     return value
 
 

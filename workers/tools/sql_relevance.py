@@ -111,6 +111,13 @@ def write(tables: Sequence[Table], scores: Relevance, matches: Matches) -> str:
     return "\n\n".join(_write_table(table, scores, matches) for table in tables)
 
 
+def write_values(matches: Matches) -> str:
+    """A line for each column in which a keyword was found, with the values found there."""
+    return "\n".join(
+        f"{_quoted(table)}.{_quoted(column)}: {', '.join(found)}" for (table, column), found in matches.items()
+    )
+
+
 def _write_table(table: Table, scores: Relevance, matches: Matches) -> str:
     key = [column.name for column in table.columns if column.in_key]
     single = {foreign.columns[0]: foreign for foreign in table.foreign_keys if len(foreign.columns) == 1}
@@ -129,9 +136,14 @@ def _write_table(table: Table, scores: Relevance, matches: Matches) -> str:
     return "\n".join([f"{head} -- {table.comment}" if table.comment else head, *lines, ");"])
 
 
+def is_wide(table: Table) -> bool:
+    """Whether a table has so many columns that only those are written that matter."""
+    return len(table.columns) > _MOST_COLUMNS
+
+
 def _narrow(table: Table, scores: Mapping[tuple[str, str], float]) -> Sequence[Column]:
     """All columns, or in a very wide table the keys and the best of the others."""
-    if len(table.columns) <= _MOST_COLUMNS:
+    if not is_wide(table):
         return table.columns
     keys = {name for foreign in table.foreign_keys for name in foreign.columns}
     ranked = sorted(table.columns, key=lambda c: (not (c.in_key or c.name in keys), -scores[table.name, c.name]))
