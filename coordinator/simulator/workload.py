@@ -1,16 +1,15 @@
-"""Workflows that arrive: drawn from a trace, laid out as arrays for the simulator's loop. Reproducible by its seed."""
+"""Workflows that arrive: drawn from a trace, or replayed as recorded. Reproducible by its seed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.enginerecords import NONE
 from common.errors import InvalidDocument
-from coordinator.simulator.expectation import Expectation, Expected
-from coordinator.simulator.records import BLOCK, CALL, WORKFLOW, Rows
-from coordinator.simulator.trace import Trace, TracedCall
+from coordinator.simulator.expectation import Expectation
+from coordinator.simulator.layout import join, piece
+from coordinator.simulator.records import WORKFLOW, Rows
+from coordinator.simulator.trace import Trace
 
 DRAWN = ("poisson", "gamma", "step")
 ARRIVALS = (*DRAWN, "file")
@@ -114,57 +113,9 @@ def draw(
     workflows["weight"] = [workflow.weight for workflow in drawn]
     workflows["left"] = [len(workflow.calls) for workflow in drawn]
     workflows["tenant"] = [tenants.index(workflow.tenant) for workflow in drawn]
-    layout = _Layout()
-    for number, workflow in enumerate(drawn):
-        calls = workflow.calls
-        layout.add(number, calls, expectation.truth(calls) if oracle else expectation.of(calls))
-    return layout.workload(workflows, rng, tuple(tenants))
-
-
-class _Layout:
-    """Lays workflows out one after the other."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[float, ...]] = []
-        self._blocks: list[tuple[int, int, int]] = []
-        self._keys: dict[str, int] = {}
-        self._children: list[int] = []
-        self._roots: list[int] = []
-        self._stages: list[str] = []
-
-    def add(self, number: int, workflow: Sequence[TracedCall], expected: Sequence[Expected]) -> None:
-        first = len(self._rows)
-        children: list[list[int]] = [[] for _ in workflow]
-        for at, call in enumerate(workflow):
-            for before in call.needs:
-                children[before].append(first + at)
-            if not call.needs:
-                self._roots.append(first + at)
-        for call, figures, after in zip(workflow, expected, children, strict=True):
-            leaf = self._leaf(number, call.prefix)
-            counts = (leaf, number, len(call.needs), len(self._children), len(after))
-            self._rows.append((call.prompt_tokens, call.output_tokens, *counts, *figures, call.tool_s))
-            self._children += after
-            self._stages.append(call.stage)
-
-    def _leaf(self, number: int, prefix: Sequence[tuple[str, int]]) -> int:
-        leaf, start = NONE, 0
-        for key, end in prefix:
-            name = f"{number}{key}" if key.startswith(".") else f"/{key}"
-            if name not in self._keys:
-                self._keys[name] = len(self._blocks)
-                self._blocks.append((end, end - start, leaf))
-            leaf, start = self._keys[name], end
-        return leaf
-
-    def workload(self, workflows: Rows, rng: np.random.Generator, tenants: tuple[str, ...]) -> Workload:
-        calls = np.zeros(len(self._rows), CALL)
-        names = ["prompt_tokens", "output_tokens", "leaf", "workflow", "needs", "first_child", "children"]
-        names += ["expected_tokens", "stage_s", "rest_s", "tool_s"]
-        for name, column in zip(names, zip(*self._rows, strict=True), strict=True):
-            calls[name] = column
-        calls["instance"], calls["started_at"] = NONE, -1.0
-        blocks = np.array(self._blocks or [(1, 1, NONE)], BLOCK)
-        children, roots = np.array(self._children, np.int64), np.array(self._roots, np.int64)
-        dice = rng.random((len(calls), 2))
-        return Workload(calls, workflows, blocks, children, roots, dice, tenants, tuple(self._stages))
+    told = expectation.truth if oracle else expectation.of
+    pieces = {which: piece(trace[which].calls, told(trace[which].calls)) for which in set(chosen.tolist())}
+    calls, blocks, children, roots = join([pieces[which] for which in chosen.tolist()])
+    dice = rng.random((len(calls), 2))
+    stages = tuple(call.stage for workflow in drawn for call in workflow.calls)
+    return Workload(calls, workflows, blocks, children, roots, dice, tuple(tenants), stages)
