@@ -56,15 +56,17 @@ def answer(
     folder: Path,
     others: Mapping[Path, Process],
     timeout_s: float,
+    on_parent_death: signal.Signals = signal.SIGKILL,
 ) -> Any:
     """What a command prints as JSON. Raises BenchmarkError if it fails or is late, or one of `others` (by log) ends."""
     driver = subprocess.Popen(
-        tied(command),
+        tied(command, on_parent_death),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
         cwd=folder,
+        start_new_session=True,
     )
     give_up_at = clock.monotonic_s() + timeout_s
     try:
@@ -73,16 +75,16 @@ def answer(
                 told, complaint = driver.communicate(timeout=LOOK_EVERY_S)
                 break
             except subprocess.TimeoutExpired:
-                _check(others, give_up_at, timeout_s)
+                check(others, give_up_at, timeout_s)
     finally:
-        driver.kill()
-        driver.wait()
+        _stop(driver)
     if driver.returncode:
         raise BenchmarkError(f"the driver failed: {_tail(complaint)}")
     return json.loads(told)
 
 
-def _check(others: Mapping[Path, Process], give_up_at: float, timeout_s: float) -> None:
+def check(others: Mapping[Path, Process], give_up_at: float, timeout_s: float) -> None:
+    """Raises BenchmarkError if one of these has ended, or it is later than that."""
     for log, process in others.items():
         if process.poll() is not None:
             raise BenchmarkError(f"a worker ended with code {process.returncode}: {_tail(log.read_bytes())}")
