@@ -56,7 +56,7 @@ def piece(workflow: Sequence[TracedCall], expected: Sequence[Expected]) -> Piece
 
 def join(pieces: Sequence[Piece]) -> tuple[Rows, Rows, Numbers, Numbers]:
     """Calls, blocks, children and roots of these workflows, numbered from 0 on."""
-    calls = np.concatenate([one.calls for one in pieces])
+    calls = np.concatenate([one.calls for one in pieces], dtype=CALL)
     calls["workflow"] = np.repeat(np.arange(len(pieces)), [len(one.calls) for one in pieces])
     calls["first_child"] += _offsets([len(one.children) for one in pieces], [len(one.calls) for one in pieces])
     children, roots = (
