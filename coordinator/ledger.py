@@ -5,6 +5,7 @@ from dataclasses import replace
 from common.model import Json, Node
 from common.states import REQUEST, STAGE, WORKFLOW, move
 from coordinator.state import PENDING, Step, Workflow
+from coordinator.usage import usage
 
 
 class Ledger:
@@ -68,6 +69,7 @@ class Ledger:
             "elapsed_s": (self.now - head.slo.arrival_at) / 1000,
             "slo_s": (head.slo.deadline_at - head.slo.arrival_at) / 1000,
             "slo_met": out.status == "completed" and self.now <= head.slo.deadline_at,
+            "usage": usage(out.workflow.outputs),
         }
         self.tell(out.status, out.result)
         out.drops = [node.request for node in self.nodes.values() if node.request and node.phase != "completed"]

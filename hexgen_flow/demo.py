@@ -4,7 +4,8 @@ import asyncio
 import json
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -234,8 +235,18 @@ def report(plan: Plan, data: Dataset, done: Run) -> dict[str, Json]:
         "execution_accuracy": execution_accuracy(answers, data.databases).mean,
         "instances": {name: count for name, count in sorted(done.served.items()) if name != TOOLS},
         "tool_requests": done.served.get(TOOLS, 0),
+        "usage": _usage(done.ends.values()),
         "elapsed_s": round(done.elapsed_s, 3),
     }
+
+
+def _usage(ends: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Requests and tokens of all workflows together, by stage."""
+    totals: dict[str, Counter[str]] = {}
+    for end in ends:
+        for stage, cost in end.get("usage", {}).items():
+            totals.setdefault(stage, Counter()).update(cost)
+    return {stage: dict(total) for stage, total in sorted(totals.items())}
 
 
 def _answers(plan: Plan) -> str:

@@ -50,6 +50,11 @@ def _table(found: Mapping[str, Json]) -> Table:
     for name, count in found["instances"].items():
         table.add_row(f"requests on {name}", f"{count} ({count / total:.0%})")
     table.add_row("requests of tools", str(found["tool_requests"]))
+    for stage, cost in found["usage"].items():
+        table.add_row(
+            f"prompt from cache, {stage}",
+            f"{cost['cached_tokens'] / cost['prompt_tokens']:.0%} of {cost['prompt_tokens']} tokens",
+        )
     for error in found["errors"]:
         table.add_row("error", error)
     return table

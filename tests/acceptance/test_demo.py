@@ -47,6 +47,8 @@ def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert found["execution_accuracy"] >= 0.5
     assert set(found["instances"]) == {"a100-0", "a100-1", "a6000-0", "l40s-0"}
     assert found["tool_requests"] > 0
+    assert found["usage"]["candidates.generate"]["requests"] == 18
+    assert all(0 <= cost["cached_tokens"] < cost["prompt_tokens"] for cost in found["usage"].values())
     assert "error rate of 0.3" in found["answers"]
     assert "redis://" in done.stderr
     assert processes_of(tmp_path) == []

@@ -1,8 +1,12 @@
 """The core: which stage starts when, what it sees, what the user is told, what the workflow gives."""
 
+from dataclasses import replace
+
 from core_bench import Bench, asked
 from hypothesis import given
 from hypothesis import strategies as st
+
+from common.model import Usage
 
 CHAIN = """
 stages:
@@ -40,7 +44,27 @@ def test_the_end_tells_what_the_user_wants_to_know():
     assert bench.result == {
         "workflow": "w", "status": "completed", "output": {"a": "done"},
         "elapsed_s": 10.0, "slo_s": 10.0, "slo_met": True,
+        "usage": {"a": {"requests": 1, "prompt_tokens": 100, "output_tokens": 10, "cached_tokens": 0}},
     }  # fmt: skip
+
+
+def test_what_stages_cost_is_told_with_copies_and_rounds_together():
+    bench = Bench(
+        """
+        stages:
+          g: {for_each: [1, 2], stages: {a: {prompt: p, repeat: {while: output, max: 2}}, b: {tool: t}}}
+          c: {needs: [g], prompt: p}
+        """
+    )
+    bench.submit()
+    for node, output in (("g[0].a@0", True), ("g[0].a@1", True), ("g[1].a@0", False), ("g[0].b", 1), ("g[1].b", 1)):
+        bench.complete(node, output)
+    told = bench.completed("c", "done")
+    bench.post(replace(told, outcome=replace(told.outcome, usage=Usage(50, 5, 32))))
+    assert bench.result["usage"] == {
+        "c": {"requests": 1, "prompt_tokens": 50, "output_tokens": 5, "cached_tokens": 32},
+        "g.a": {"requests": 3, "prompt_tokens": 300, "output_tokens": 30, "cached_tokens": 0},
+    }
 
 
 def test_one_millisecond_late_is_late():
