@@ -33,8 +33,10 @@ def show(made: Sequence[Made], slo_s: float) -> None:
 def _latencies(groups: dict[str, Runs], rate: float, slo_s: float) -> Table:
     seeds = max(len(runs) for runs in groups.values())
     sure = f", mean of {seeds} seeds ±95 % confidence" if seeds > 1 else ""
-    table = Table(title=f"{rate:g} workflows/s{sure}", title_justify="left", box=SIMPLE, padding=(0, 1))
-    for name in ("policy", "P50 s", "P95 s", "P99 s", f"in {slo_s:.0f} s %", "goodput /s"):
+    table = Table(
+        title=f"{rate:g} workflows/s, SLO {slo_s:.0f} s{sure}", title_justify="left", box=SIMPLE, padding=(0, 1)
+    )
+    for name in ("policy", "P50 s", "P95 s", "P99 s", "in time %", "goodput /s"):
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for policy, runs in groups.items():
         table.add_row(

@@ -9,6 +9,7 @@ import click
 from common.options import json_option
 from common.policy.registry import names
 from coordinator.cli import coordinator, workflow
+from coordinator.plan import plan
 from coordinator.simulate import simulate
 from coordinator.traces import trace
 from hexgen_flow.commands.instances import instances
@@ -59,6 +60,6 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
     show(options, keep, as_json)
 
 
-for command in (coordinator, worker, tools, workflow, model, server, simulate, trace,
+for command in (coordinator, worker, tools, workflow, model, server, simulate, plan, trace,
                 submit, status, result, events, cancel, instances):  # fmt: skip
     main.add_command(command)

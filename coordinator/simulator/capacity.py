@@ -3,18 +3,22 @@
 It knows attainment only as what a set of runs shows; which policy makes it is not its business.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import sqrt
+from multiprocessing import get_context
 
 from common.errors import InvalidDocument
-from common.model import InstanceProfile
-from coordinator.simulator.comparison import BEST, R_TRIED, Parameters, Run, Setting, played
+from coordinator.simulator.cluster import Candidate
+from coordinator.simulator.comparison import BEST, R_TRIED, Parameters, Progress, Run, Setting, played
 from coordinator.simulator.trace import Trace
 
 WIDTH = 0.02
 """The search stops where the rate held and the rate not held are this close, as a share."""
+ROUNDING = 1e-9
+"""Sums of shares are not exact."""
 DOUBLINGS = 16
 """So far from the first guess a bracket is looked for."""
 
@@ -31,22 +35,23 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A cluster one may have, and what it costs an hour, if that is known."""
-
-    name: str
-    cluster: tuple[InstanceProfile, ...]
-    price: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
-    """A candidate judged. attainment: that at the rate asked for, None where none was; rates in workflows/s."""
+    """A candidate judged. attainment: that at the rate asked for, None where none was; highest_rate in workflows/s.
+
+    holds: whether that rate is held, or where none was asked for, any. fault: why it cannot run the trace at all.
+    """
 
     candidate: Candidate
-    highest_rate: float
-    attainment: float | None
-    holds: bool
+    holds: bool = False
+    highest_rate: float = 0.0
+    attainment: float | None = None
+    fault: str = ""
+
+    @property
+    def price_per_1000(self) -> float | None:
+        """What 1000 workflows cost at the highest rate; None if there is no price or no such rate."""
+        price = self.candidate.price
+        return None if price is None or not self.highest_rate else price / (3.6 * self.highest_rate)
 
 
 def highest_rate(
@@ -67,7 +72,7 @@ def highest_rate(
 
 def holds(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float) -> bool:
     """Whether the attainment is kept at a rate. It stops at the seed that decides."""
-    needed = load.attainment * load.seeds - 1e-9  # sums of shares are not exact
+    needed = load.attainment * load.seeds - ROUNDING
     total = 0.0
     for seed in range(load.seeds):
         total += _attainment(setting, policy, parameters, load, rate, seed)
@@ -76,23 +81,43 @@ def holds(setting: Setting, policy: str, parameters: Parameters, load: Load, rat
     return total >= needed
 
 
-def mean_attainment(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float) -> float:
+def mean_attainment(setting: Setting, policy: str, load: Load, rate: float) -> float:
     """The mean share of workflows that meet their deadline, over the seeds."""
-    return sum(_attainment(setting, policy, parameters, load, rate, seed) for seed in range(load.seeds)) / load.seeds
+    shares = [_attainment(setting, policy, (), load, rate, seed) for seed in range(load.seeds)]
+    return sum(shares) / len(shares)
 
 
-def judge(trace: Trace, candidate: Candidate, policy: str, load: Load, rate: float | None) -> Verdict:
-    """What a candidate holds. Raises InvalidDocument, naming the candidate, if it cannot run the trace at all."""
+def judge_all(
+    trace: Trace, policy: str, load: Load, rate: float | None, candidates: Sequence[Candidate], progress: Progress
+) -> list[Verdict]:
+    """What each candidate holds, in their order, on all cores. Raises InvalidDocument for a load that does not do."""
+    work = partial(judge, trace, policy, load, rate)
+    found = []
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for verdict in pool.map(work, candidates) if len(candidates) > 1 else map(work, candidates):
+            found.append(verdict)
+            progress(len(found), len(candidates))
+    return found
+
+
+def judge(trace: Trace, policy: str, load: Load, rate: float | None, candidate: Candidate) -> Verdict:
+    """What a candidate holds. Raises InvalidDocument for a load that does not do."""
     setting = Setting.of(trace, candidate.cluster)
     try:
-        at_rate = None if rate is None else mean_attainment(setting, policy, (), load, rate)
-        highest = highest_rate(
-            setting, policy, slo_s=load.slo_s, attainment=load.attainment, seeds=load.seeds,
-            workflows=load.workflows, arrivals=load.arrivals,
-        )  # fmt: skip
+        attainment = None if rate is None else mean_attainment(setting, policy, load, rate)
+        highest = highest_rate(setting, policy, **asdict(load))
     except InvalidDocument as error:
-        raise InvalidDocument(candidate.name, str(error)) from None
-    return Verdict(candidate, highest, at_rate, highest > 0 if at_rate is None else at_rate >= load.attainment)
+        if error.field != "trace":
+            raise
+        return Verdict(candidate, fault=error.message)
+    holds = highest > 0.0 if attainment is None else attainment >= load.attainment - ROUNDING
+    return Verdict(candidate, holds, highest, attainment)
+
+
+def cheapest(verdicts: Sequence[Verdict], rate: float | None) -> Verdict | None:
+    """Of those that hold: the least price for the rate asked for; where none was, the least price of a workflow."""
+    priced = [one for one in verdicts if one.holds and one.candidate.price is not None]
+    return min(priced, key=lambda one: (one.candidate.price if rate else one.price_per_1000) or 0.0, default=None)
 
 
 def _attainment(setting: Setting, policy: str, parameters: Parameters, load: Load, rate: float, seed: int) -> float:

@@ -27,6 +27,8 @@ ORACLE = "oracle"
 """`flow` that knows true lengths and paths: what better predictions could bring at most. No policy can be this."""
 REALLY = {BEST: "hexgen", ORACLE: "flow"}
 R_TRIED = tuple(float(r) for r in np.geomspace(1.0, 1000.0, 16))
+Progress = Callable[[int, int], None]
+"""Hears how many of how many are done."""
 Parameters = tuple[tuple[str, float], ...]
 """Numbers of a policy that replace its own, as (name, value): see `common.policy.registry.policy`."""
 
@@ -86,8 +88,8 @@ def policies(wanted: str) -> list[str]:
     return names
 
 
-def compare(setting: Setting, runs: Sequence[Run], progress: Callable[[int, int], None] | None = None) -> list[Made]:
-    """What came of all runs, in their order; progress hears (made, to be made).
+def compare(setting: Setting, runs: Sequence[Run], progress: Progress | None = None) -> list[Made]:
+    """What came of all runs, in their order.
 
     Raises InvalidDocument for a setting that does not do.
     """
