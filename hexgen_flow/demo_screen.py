@@ -52,7 +52,7 @@ def _table(found: Mapping[str, Json]) -> Table:
     table.add_row("requests of tools", str(found["tool_requests"]))
     for stage, cost in found["usage"].items():
         table.add_row(
-            f"prompt from cache, {stage}",
+            f"cached, {stage}",
             f"{cost['cached_tokens'] / cost['prompt_tokens']:.0%} of {cost['prompt_tokens']} tokens",
         )
     for error in found["errors"]:
