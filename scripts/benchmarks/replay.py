@@ -18,7 +18,7 @@ from chains import BenchmarkError, prompt
 
 from common.events import Outcome
 from common.model import InstanceProfile, Usage
-from coordinator.estimates import Estimates
+from coordinator.estimates import WINDOW, Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.simulator.expectation import Expectation
 from coordinator.simulator.trace import Trace, TracedCall
@@ -29,8 +29,6 @@ LEAST_TOKENS = 16
 """Of a prompt, and of what follows a shared beginning: room for its mark and its last line."""
 MOST_TOKENS = 100_000
 LONGEST_S = 86_400
-SEEN_BEFORE = 500.0
-"""So many workflows have taught the coordinator what the simulator's policies are told from the start."""
 NAME = "replay"
 Document = dict[str, Any]
 
@@ -194,7 +192,7 @@ def lessons(trace: Trace, known: Sequence[Document]) -> dict[str, tuple[float, .
                 usage = Usage(round(fmean(prompts[call.stage])), max(1, round(fmean(outputs[call.stage]))))
                 outcome = Outcome(None, usage=usage, prompt_chars=CHARS_PER_TOKEN * usage.prompt_tokens)
                 estimates.learn(NAME, stages[name], outcome)
-    return {name: tuple(SEEN_BEFORE * value for value in sums) for name, sums in estimates.take_added().items()}
+    return {name: tuple(WINDOW * value for value in sums) for name, sums in estimates.take_added().items()}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

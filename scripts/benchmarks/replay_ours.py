@@ -21,6 +21,7 @@ from common.model import InstanceProfile
 from common.settings import load as load_settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from coordinator.estimates import WINDOW
 from coordinator.language.compiler import compile_definition
 from hexgen_flow.client import Client, Event, NotInTime, WorkflowId
 
@@ -84,7 +85,7 @@ async def _teach(url: str, load: Load, known: Sequence[Document]) -> None:
     """The coordinator is to know what the simulator's policies do: the means of the trace."""
     values = load_settings(redis_url=url, namespace=NAMESPACE)
     async with Cell.opened(values.redis_url, values.namespace) as cell:
-        await cell.records.learn(lessons(load.trace, known))
+        await cell.records.learn(lessons(load.trace, known), WINDOW)
 
 
 def _wait_for_instances(url: str, count: int, others: Mapping[Path, Process]) -> None:
