@@ -9,6 +9,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def cpu_s() -> float:
+    """Seconds of CPU that this process has used."""
+    return time.process_time()
+
+
 def wall_ms() -> int:
     """This host's wall clock in ms since the epoch; for log lines, ids and offsets, never for scheduling."""
     return time.time_ns() // 1_000_000

@@ -56,7 +56,11 @@ def store_options(command: Command) -> Command:
 def process_options(command: Command) -> Command:
     """--lease-s and --log-level, of processes that go on until they are told to stop."""
     lease = "seconds a claim lives without renewal [env HEXGEN_LEASE_S, default 30]"
-    command = click.option("--lease-s", type=float, help=lease)(command)
+    return log_option(click.option("--lease-s", type=float, help=lease)(command))
+
+
+def log_option(command: Command) -> Command:
+    """--log-level; left out, HEXGEN_LOG_LEVEL counts."""
     level = "DEBUG, INFO, WARNING or ERROR; DEBUG,redis=DEBUG also shows a library's [env HEXGEN_LOG_LEVEL]"
     return click.option("--log-level", metavar="LEVEL", help=level)(command)
 

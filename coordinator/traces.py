@@ -1,13 +1,20 @@
-"""The commands `trace show` and `trace generate`: what a trace holds, and traces made up by chance. Runs no policy."""
+"""The commands `trace`: what a trace holds, traces made up by chance, and those of a live cell. Runs no policy."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from common import settings
+from common.errors import HexgenError
 from common.model import Json
-from common.options import Finite, json_option
+from common.options import Finite, json_option, store_options
+from common.recorded import Recorded
+from common.store.cell import Cell
+
+MOST_RECORDS = 1_000_000
 
 
 @click.group("trace")
@@ -53,6 +60,34 @@ def generate(recipe: str, out: Path, rate: float | None, arrivals: str) -> None:
     except OSError as error:
         raise click.ClickException(f"{out}: cannot be written: {error.strerror}") from None
     click.echo(f"{out}: {len(made)} workflows, {sum(len(workflow.calls) for workflow in made)} calls")
+
+
+@trace.command()
+@store_options
+@click.argument("out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def export(out: Path, as_json: bool, **flags: Any) -> None:
+    """Write the workflows that a live cell has recorded to FILE, with tenants and arrivals."""
+    from coordinator.replay import trace_of, usual_slo_s  # numpy and all: only for those who simulate
+    from coordinator.simulator.trace import write_trace
+
+    values = settings.load(**flags)
+    records = asyncio.run(_window(values))
+    if not records:
+        raise HexgenError(f"no workflow has completed in namespace {values.namespace} of which calls were recorded")
+    try:
+        write_trace(out, trace_of(records))
+    except OSError as error:
+        raise HexgenError(f"{out}: cannot be written: {error.strerror}") from None
+    told = {"file": str(out), "workflows": len(records), "calls": sum(len(one.calls) for one in records),
+            "slo_s": usual_slo_s(records)}  # fmt: skip
+    text = f"{out}: {told['workflows']} workflows, {told['calls']} calls; their median SLO was {told['slo_s']:g} s"
+    click.echo(json.dumps(told) if as_json else text)
+
+
+async def _window(values: settings.Settings) -> list[Recorded]:
+    async with Cell.opened(values.redis_url, values.namespace) as cell:
+        return await cell.traces.window(MOST_RECORDS)
 
 
 def _show(found: dict[str, Json]) -> None:

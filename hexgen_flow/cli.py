@@ -12,6 +12,7 @@ from coordinator.cli import coordinator, workflow
 from coordinator.plan import plan
 from coordinator.simulate import simulate
 from coordinator.traces import trace
+from coordinator.tune import tune, tuner
 from hexgen_flow.commands.instances import instances
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.shared import Root
@@ -60,6 +61,6 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
     show(options, keep, as_json)
 
 
-for command in (coordinator, worker, tools, workflow, model, server, simulate, plan, trace,
+for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
                 submit, status, result, events, cancel, instances):  # fmt: skip
     main.add_command(command)

@@ -1,0 +1,143 @@
+"""Recorded workflows as a trace, and their replay on the cluster as it is now. Pure; the simulator does the work.
+
+What a record cannot tell is filled in: of what prompts share only the beginning that all of a stage have in common is
+known, from the tokens that engines found in their caches; and every instance is taken to serve every request.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean, median, pstdev
+
+from common.model import InstanceProfile
+from common.policy import registry
+from common.profiles import PROFILES
+from common.recorded import Recorded, RecordedCall
+from coordinator.simulator.compiled import compiled_run
+from coordinator.simulator.expectation import Expectation
+from coordinator.simulator.simulation import simulate
+from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow
+from coordinator.simulator.workload import Workload, draw
+
+LATEST = 50
+RATE_S = 60.0
+BURSTY_CV = 1.7
+WORKLOADS_AT_HAND = 12
+
+
+def fitting(records: Sequence[Recorded], profiles: Sequence[InstanceProfile]) -> list[Recorded]:
+    """Those whose every call fits every instance: others cannot be replayed."""
+    room = min((profile.kv_tokens for profile in profiles), default=0)
+    return [one for one in records if all(call.prompt_tokens + call.output_tokens <= room for call in one.calls)]
+
+
+def trace_of(records: Sequence[Recorded]) -> Trace:
+    """The workflows in the order of their arrival, counted in s from the first of them.
+
+    SLOs are told as parts of the median SLO (`usual_slo_s`).
+    """
+    ordered = sorted(records, key=lambda one: one.arrival_at)
+    shared, slo_s = _shared(ordered), usual_slo_s(ordered)
+    return tuple(
+        TracedWorkflow(
+            calls=tuple(_traced(one.name, call, shared) for call in one.calls),
+            tenant=one.tenant,
+            slo_scale=min(max(round(one.slo_s / slo_s, 6), 1e-6), 1e6),
+            arrival_s=(one.arrival_at - ordered[0].arrival_at) / 1000,
+        )
+        for one in ordered
+    )
+
+
+def usual_slo_s(records: Sequence[Recorded]) -> float:
+    """The median SLO, in s; at least 1 ms."""
+    return max(median(one.slo_s for one in records), 0.001) if records else 1.0
+
+
+def arrival_rate(times: Sequence[int], now: int) -> float:
+    """Workflows per second now: the latest LATEST arrivals of the last RATE_S seconds. Times in ms, oldest first."""
+    recent = [at for at in times if now - at <= 1000 * RATE_S]
+    if len(recent) < LATEST:
+        return len(recent) / RATE_S
+    span_s = (now - recent[-LATEST]) / 1000
+    return LATEST / max(span_s, 0.001)
+
+
+def burstiness(times: Sequence[int]) -> str:
+    """How arrivals are to be drawn: "gamma" where they come in bursts, else "poisson"."""
+    gaps = [after - before for before, after in pairwise(times)]
+    if len(gaps) < LATEST // 2 or not (mean := fmean(gaps)):
+        return "poisson"
+    return "gamma" if pstdev(gaps) / mean > BURSTY_CV else "poisson"
+
+
+class Replay:
+    """A policy on workflows drawn from the records, arriving at this rate (workflows/s), with any values."""
+
+    def __init__(
+        self, records: Sequence[Recorded], profiles: Sequence[InstanceProfile], policy: str, rate: float, arrivals: str
+    ) -> None:
+        self._trace, self._profiles, self._policy = trace_of(records), list(profiles), policy
+        self._expectation = Expectation(self._trace, profiles)
+        self._slo_s, self._rate, self._arrivals = usual_slo_s(records), rate, arrivals
+        self._drawn: dict[tuple[int, int], Workload] = {}
+        self.runs = 0
+        self.calls = 0
+
+    def p95_s(self, values: Mapping[str, float], workflows: int, seed: int) -> float:
+        """The P95 latency with these values, in s. Raises InvalidDocument for values that the policy does not take."""
+        rules = registry.policy(self._policy, values)
+        came = simulate(_fresh(self._workload(workflows, seed)), self._profiles, rules)
+        self.runs += 1
+        self.calls += came.calls
+        return came.percentile_s(95)
+
+    def _workload(self, workflows: int, seed: int) -> Workload:
+        """Drawn once for all candidates: drawing takes longer than a run."""
+        if (workflows, seed) not in self._drawn:
+            while len(self._drawn) >= WORKLOADS_AT_HAND:
+                del self._drawn[next(iter(self._drawn))]
+            self._drawn[workflows, seed] = draw(
+                self._trace, self._expectation, count=workflows, rate=self._rate, seed=seed, slo_s=self._slo_s,
+                arrivals=self._arrivals,
+            )  # fmt: skip
+        return self._drawn[workflows, seed]
+
+
+def warm() -> bool:
+    """Compile, or load what is compiled; False where there is nothing to compile with."""
+    if compiled_run() is None:
+        return False
+    call = RecordedCall("stage", 100, 10, 0, (), 0.0, 0.0)
+    record = Recorded("warm", "warm", 0, 1000, 500, registry.DEFAULT, {}, (call,))
+    Replay([record], [PROFILES["a100"]], registry.DEFAULT, 1.0, "poisson").p95_s({}, 1, 0)
+    return True
+
+
+def _fresh(workload: Workload) -> Workload:
+    """A copy: a run uses its workload up."""
+    return replace(workload, calls=workload.calls.copy(), workflows=workload.workflows.copy())
+
+
+def _traced(workflow: str, call: RecordedCall, shared: Mapping[str, int]) -> TracedCall:
+    stage = f"{workflow}/{call.stage}"
+    length = shared.get(stage, 0)
+    prefix = ((stage, length),) if 0 < length < call.prompt_tokens else ()
+    return TracedCall(stage, call.prompt_tokens, call.output_tokens, call.needs, call.tool_s, prefix)
+
+
+def _shared(records: Sequence[Recorded]) -> dict[str, int]:
+    """For each stage, how many tokens its prompts have in common at least, as far as caches have shown: where most
+    prompts were found there, the tenth percentile of what was found.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for one in records:
+        for call in one.calls:
+            found[f"{one.name}/{call.stage}"].append(call.cached_tokens)
+    shared = {}
+    for stage, counts in found.items():
+        hits = sorted(count for count in counts if count)
+        if 2 * len(hits) > len(counts):
+            shared[stage] = hits[len(hits) // 10]
+    return shared

@@ -1,0 +1,96 @@
+"""Recorded workflows as a trace, their arrival, and their replay in the simulator."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.errors import InvalidDocument
+from common.profiles import A100, L40S
+from common.recorded import Recorded, RecordedCall
+from coordinator.replay import Replay, arrival_rate, burstiness, fitting, trace_of, usual_slo_s, warm
+from coordinator.simulator.trace import read_trace, write_trace
+
+
+def call(stage: str, prompt: int = 900, output: int = 50, cached: int = 0, needs: tuple[int, ...] = ()) -> RecordedCall:
+    return RecordedCall(stage, prompt, output, cached, needs, 0.1, 1.5)
+
+
+def workflow(at: int, **changes: object) -> Recorded:
+    calls = (call("draft", cached=640 + at), call("tool", 0, 0, needs=(0,)), call("answer", 300, 20, needs=(1,)))
+    record = Recorded("w", f"t{at % 2}", 1000 * at, 1000 * at + 20_000, 1000 * at + 9000, "hexgen", {}, calls)
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+RECORDS = [workflow(at) for at in range(40)]
+
+
+def test_records_become_a_trace_in_the_order_of_arrival() -> None:
+    slow = workflow(7, deadline_at=47_000)
+    trace = trace_of([*RECORDS[8:], slow, *RECORDS[:7]])
+    assert [one.arrival_s for one in trace] == [float(at) for at in range(40)]
+    assert (trace[7].tenant, trace[7].slo_scale, trace[8].slo_scale) == ("t1", 2.0, 1.0)
+    draft, tool, answer = trace[0].calls
+    assert (draft.stage, draft.prompt_tokens, draft.output_tokens, draft.needs) == ("w/draft", 900, 50, ())
+    assert (tool.tool_s, tool.needs, answer.needs) == (1.5, (0,), (1,))
+
+
+def test_what_caches_had_of_most_prompts_of_a_stage_is_their_common_beginning() -> None:
+    draft, _, answer = trace_of(RECORDS)[0].calls
+    assert draft.prefix == (("w/draft", 644),)
+    assert answer.prefix == ()
+    rarely = [replace(one, calls=(call("draft", cached=640 if at < 10 else 0),)) for at, one in enumerate(RECORDS)]
+    assert trace_of(rarely)[0].calls[0].prefix == ()
+    short = replace(RECORDS[0], calls=(call("draft", prompt=600),))
+    assert trace_of([*RECORDS[1:], short])[0].calls[0].prefix == ()
+
+
+def test_what_is_exported_is_read_again_as_it_was(tmp_path: Path) -> None:
+    trace = trace_of(RECORDS)
+    write_trace(tmp_path / "live.json", trace)
+    assert read_trace(tmp_path / "live.json") == trace
+
+
+def test_workflows_with_a_call_that_some_instance_cannot_hold_are_left_out() -> None:
+    large = replace(RECORDS[0], calls=(call("draft", prompt=L40S.kv_tokens),))
+    assert fitting([large, RECORDS[1]], [A100, L40S]) == [RECORDS[1]]
+    assert fitting([large, RECORDS[1]], [A100]) == [large, RECORDS[1]]
+    assert fitting(RECORDS, []) == []
+
+
+def test_the_rate_is_that_of_the_last_minute_or_of_the_last_fifty() -> None:
+    slow = list(range(0, 120_000, 4000))
+    assert arrival_rate(slow, 120_000) == pytest.approx(15 / 60)
+    fast = [120_000 + 100 * at for at in range(100)]
+    assert arrival_rate([*slow, *fast], 130_000) == pytest.approx(10.0, rel=0.03)
+    assert arrival_rate(slow, 500_000) == 0.0
+    assert arrival_rate([], 0) == 0.0
+
+
+def test_arrivals_in_bursts_are_drawn_in_bursts() -> None:
+    even = [100 * at for at in range(60)]
+    bursts = [5000 * (at // 10) + at for at in range(60)]
+    assert (burstiness(even), burstiness(bursts), burstiness(bursts[:20])) == ("poisson", "gamma", "poisson")
+    assert burstiness([5] * 60) == "poisson"
+
+
+def test_the_same_seed_replays_the_same_workflows_whatever_the_values() -> None:
+    assert warm()
+    replay = Replay(RECORDS, [A100, L40S], "hexgen", 0.5, "poisson")
+    first = replay.p95_s({"alpha": 0.5}, 50, 1)
+    assert replay.p95_s({"alpha": 0.5}, 50, 1) == first > 0.0
+    assert replay.p95_s({"alpha": 1.0}, 50, 1) != first
+    assert replay.p95_s({"alpha": 0.5}, 50, 2) != first
+    again = Replay(RECORDS, [A100, L40S], "hexgen", 0.5, "poisson")
+    assert again.p95_s({"alpha": 0.5}, 50, 1) == first
+    with pytest.raises(InvalidDocument, match="alpha"):
+        replay.p95_s({"alpha": 2.0}, 50, 1)
+
+
+def test_more_load_takes_longer() -> None:
+    slow, fast = (Replay(RECORDS, [A100], "flow", rate, "poisson").p95_s({}, 60, 1) for rate in (0.1, 10.0))
+    assert fast > 1.5 * slow
+
+
+def test_the_usual_slo_is_the_median() -> None:
+    assert usual_slo_s([*RECORDS[:2], workflow(2, deadline_at=10**9)]) == 20.0
