@@ -23,6 +23,7 @@ from coordinator.language.compiler import compile_definition
 from coordinator.simulator.expectation import Expectation
 from coordinator.simulator.trace import Trace, TracedCall
 from coordinator.simulator.workload import Workload, draw
+from workers.engines.simulated import BLOCK_TOKENS
 
 CHARS_PER_TOKEN = 4
 LEAST_TOKENS = 16
@@ -34,7 +35,10 @@ Document = dict[str, Any]
 
 
 def prepared(trace: Trace, profiles: Sequence[InstanceProfile], *, prefix_cache: bool) -> Trace:
-    """What both sides can run: no tool calls, and prompts long enough for their marks. Raises BenchmarkError."""
+    """What both sides can run: no tool calls, prompts long enough for their marks, shared beginnings of whole blocks.
+
+    Raises BenchmarkError.
+    """
     found = tuple(replace(workflow, calls=_runnable(workflow.calls, prefix_cache)) for workflow in trace)
     most = min(min(profile.context_tokens, profile.kv_tokens) for profile in profiles)
     longest = max(call.prompt_tokens + call.output_tokens for workflow in found for call in workflow.calls)
@@ -61,9 +65,12 @@ def _runnable(calls: Sequence[TracedCall], prefix_cache: bool) -> tuple[TracedCa
 
 def _marked(call: TracedCall, prefix_cache: bool) -> TracedCall:
     prompt_tokens = max(call.prompt_tokens, LEAST_TOKENS)
-    room = prompt_tokens - LEAST_TOKENS
-    prefix = tuple((key, end) for key, end in call.prefix if end <= room) if prefix_cache else ()
-    return replace(call, prompt_tokens=prompt_tokens, prefix=prefix)
+    prefix: list[tuple[str, int]] = []
+    for key, shared in call.prefix if prefix_cache else ():
+        end = shared // BLOCK_TOKENS * BLOCK_TOKENS
+        if (prefix[-1][1] if prefix else 0) < end <= prompt_tokens - LEAST_TOKENS:
+            prefix.append((key, end))
+    return replace(call, prompt_tokens=prompt_tokens, prefix=tuple(prefix))
 
 
 def hastened(profile: InstanceProfile, factor: float) -> InstanceProfile:
