@@ -69,13 +69,13 @@ def run(
     with EmbeddedServer.start(directory / "redis") as server:
         tell(f"embedded server ({server.version}), for trying and tests only: {server.url}")
         settings = load(redis_url=server.url, namespace="demo", policy=plan.policy, alpha=plan.alpha)
-        with Processes(directory / "logs", _environment(settings, data)) as processes:
-            names = start(plan, processes, _workflows(plan, directory))
+        with Processes(directory / "logs", environment(settings, data)) as processes:
+            names = start(plan, processes, workflows(plan, directory))
             done = asyncio.run(drive(plan, settings, data, processes, names, tell, progress))
     return report(plan, data, done)
 
 
-def _environment(settings: Settings, data: Dataset) -> dict[str, str]:
+def environment(settings: Settings, data: Dataset) -> dict[str, str]:
     return {
         "HEXGEN_REDIS_URL": settings.redis_url,
         "HEXGEN_NAMESPACE": settings.namespace,
@@ -83,7 +83,7 @@ def _environment(settings: Settings, data: Dataset) -> dict[str, str]:
     }
 
 
-def _workflows(plan: Plan, directory: Path) -> list[str]:
+def workflows(plan: Plan, directory: Path) -> list[str]:
     """The coordinator's options for workflows: none, or a folder with a version whose answers are capped."""
     if plan.max_tokens is None:
         return []
