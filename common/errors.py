@@ -13,6 +13,10 @@ class InvalidDocument(HexgenError):
         self.field = field
         self.message = message
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """How it goes from one process to another: made of two values, not of the one it says."""
+        return type(self), (self.field, self.message)
+
 
 class StoreUnavailable(HexgenError):
     """Redis cannot be reached or does not serve now; trying again later may help."""

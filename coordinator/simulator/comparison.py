@@ -27,6 +27,8 @@ ORACLE = "oracle"
 """`flow` that knows true lengths and paths: what better predictions could bring at most. No policy can be this."""
 REALLY = {BEST: "hexgen", ORACLE: "flow"}
 R_TRIED = tuple(float(r) for r in np.geomspace(1.0, 1000.0, 16))
+WORTH_PROCESSES = 20_000
+"""With fewer workflows than this in all, starting processes takes longer than the runs."""
 Progress = Callable[[int, int], None]
 """Hears how many of how many are done."""
 Parameters = tuple[tuple[str, float], ...]
@@ -95,10 +97,13 @@ def compare(setting: Setting, runs: Sequence[Run], progress: Progress | None = N
     """
     tries = [one for run in runs for one in _tries(run)]
     tell = progress or (lambda _made, _total: None)
-    found = [made(setting, tries[0])]  # here: it refuses a bad setting, and compiles for all
-    tell(1, len(tries))
-    if len(tries) > 1:
-        found += _elsewhere(setting, tries[1:], lambda count: tell(count + 1, len(tries)))
+    found = []
+    here = len(tries) if sum(run.workflows for run in tries) < WORTH_PROCESSES else 1
+    for run in tries[:here]:  # at least the first: it refuses a bad setting, and compiles for all
+        found.append(made(setting, run))
+        tell(len(found), len(tries))
+    if here < len(tries):
+        found += _elsewhere(setting, tries[here:], lambda count: tell(here + count, len(tries)))
     return _in_hindsight(found)
 
 

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from common.errors import InvalidDocument
 from common.policy.registry import POLICIES
 from common.profiles import A100, L40S
-from coordinator.simulate import simulate as command
 from coordinator.simulator import compiled
-from coordinator.simulator.cluster import load_cluster
 from coordinator.simulator.expectation import Expectation, alone_s, rounds
 from coordinator.simulator.simulation import HOP_S, Outcome, simulate
 from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow, read_trace
@@ -93,34 +90,6 @@ def test_a_bad_trace_is_refused_with_place_and_fault(tmp_path: Path, document: o
         read(tmp_path, document)
     assert place in refused.value.field
     assert fault in refused.value.message
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("- a101", "must be a profile"),
-        ("- {profile: a100, count: 0}", "from 1 to 256"),
-        ("- {profile: a100, kv_tokens: .nan}", "a whole number above 0"),
-        ("- {profile: a100, weights_s: .nan}", "a number above 0"),
-        ("- {profile: a100, colour: red}", "is not one of"),
-        ("[]", "at least one"),
-        ("{", "is not YAML"),
-    ],
-)
-def test_a_bad_cluster_is_refused(tmp_path: Path, text: str, fault: str) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    with pytest.raises(InvalidDocument, match=fault):
-        load_cluster(str(path))
-
-
-def test_clusters_by_name_and_from_a_file(tmp_path: Path) -> None:
-    assert [profile.name for profile in load_cluster("hetero1")] == ["a100", "a100", "a6000", "l40s"]
-    path = tmp_path / "cluster.yaml"
-    path.write_text("- a100\n- {profile: L40S, count: 2, kv_tokens: 20000}\n")
-    assert load_cluster(str(path)) == [A100, *[replace(L40S, kv_tokens=20_000)] * 2]
-    with pytest.raises(InvalidDocument, match="neither a file nor one of hetero1"):
-        load_cluster("hetero9")
 
 
 @pytest.mark.parametrize(("kind", "spread"), [("poisson", 1.0), ("gamma", 3.0)])
@@ -203,15 +172,3 @@ def test_better_policies_are_better(trace: Trace) -> None:
     """On a loaded cluster, what the paper and its successor are for."""
     p95 = {name: ran(drawn(trace, count=200, rate=0.12), name).percentile_s(95) for name in ("vllm", "hexgen", "flow")}
     assert p95["flow"] < p95["hexgen"] < p95["vllm"]
-
-
-def test_the_command(tmp_path: Path, trace: Trace) -> None:
-    path = str(tmp_path / "trace.json")
-    options = ["--trace", path, "--rate", "0.05", "--workflows", "20"]
-    done = CliRunner().invoke(command, [*options, "--policy", "vllm,flow", "--seeds", "2", "--json"])
-    assert done.exit_code == 0, done.output
-    runs = json.loads(done.output)["runs"]
-    assert [(run["policy"], run["seed"]) for run in runs] == [("vllm", 0), ("vllm", 1), ("flow", 0), ("flow", 1)]
-    assert all(0 < run["p50_s"] <= run["p95_s"] <= run["p99_s"] and 0 <= run["attainment"] <= 1 for run in runs)
-    shown = CliRunner().invoke(command, [*options, "--policy", "flow", "--seeds", "1"])
-    assert "flow" in shown.output
