@@ -11,9 +11,6 @@ from common.policy.cost import exec_s
 from common.policy.line import Candidate, InLine, step_s
 from common.policy.rules import LEAST_WAIT, LEAST_WORK, ROUND_ROBIN, SCORE, TWO_CHOICES, Rules
 
-FLOOR_S = 1.0
-"""Added to outstanding work in the paper's score, which diverges on an idle instance."""
-
 
 def choose(
     rules: Rules, c: InLine, candidates: Table[Candidate], eligible: Table[int], count: int, turn: int,
@@ -63,7 +60,7 @@ def _cost(rules: Rules, k: Candidate, c: InLine) -> float:
     own = exec_s(k, c.prompt_tokens, c.expected_tokens)
     cost = math.inf
     if rules.dispatch == SCORE:
-        cost = own - rules.r / (max(k.backlog_s, 0.0) + FLOOR_S)
+        cost = own - rules.r / (max(k.backlog_s, 0.0) + rules.floor_s)
     elif rules.dispatch == LEAST_WORK:
         cost = max(k.backlog_s, 0.0) + own
     elif rules.dispatch == LEAST_WAIT:

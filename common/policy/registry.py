@@ -46,8 +46,8 @@ def names() -> list[str]:
 
 
 def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
-    """The policy of that name with other numbers: `alpha` (0..1) or `r` of the score, `fairness`, `hopeless_last` (0 or
-    1), or any of `Weights`. Raises InvalidDocument naming the field.
+    """The policy of that name with other numbers: `alpha` (0..1) or `r` and `floor_s` of the score, `fairness`,
+    `hopeless_last` (0 or 1), or any of `Weights`. Raises InvalidDocument naming the field.
     """
     if name not in POLICIES:
         raise InvalidDocument("policy", f"{name!r} is not one of {', '.join(names())}")
@@ -75,7 +75,11 @@ def _with(rules: Rules, field: str, value: float) -> Rules:
         return rules._replace(fairness=value)
     if field == "r":
         return rules._replace(r=value)
+    if field == "floor_s":
+        if value == 0.0:
+            raise InvalidDocument("floor_s", "must be above 0")
+        return rules._replace(floor_s=value)
     if field not in Weights._fields:
-        known = ", ".join(("alpha", "r", "fairness", "hopeless_last", *Weights._fields))
+        known = ", ".join(("alpha", "r", "floor_s", "fairness", "hopeless_last", *Weights._fields))
         raise InvalidDocument(field, f"is not one of {known}")
     return rules._replace(weights=rules.weights._replace(**{field: value}))

@@ -34,7 +34,8 @@ class Rules(NamedTuple):
     """A scheduling policy.
 
     late: requests wait in one line for an instance that can start them, else each is bound to one when it is ready.
-    budgets_along_path: remaining work counts along the critical path, else summed. r: of the paper's score, in s^2.
+    budgets_along_path: remaining work counts along the critical path, else summed. r: of the paper's score, in s^2;
+    floor_s: added there to outstanding work, as the score diverges on an idle instance.
     most_ongoing: an instance with so many requests refuses (0: none does). fairness: how much a tenant's requests go
     back for what it was served more than others (0: not at all). hopeless_last: what cannot meet its deadline is last.
     """
@@ -44,6 +45,7 @@ class Rules(NamedTuple):
     late: bool = False
     budgets_along_path: bool = False
     r: float = 100.0
+    floor_s: float = 1.0
     most_ongoing: int = 0
     fairness: float = 0.0
     hopeless_last: bool = False
