@@ -10,6 +10,9 @@ Json = Any
 TOOLS = "tools"
 """The queue of tool requests: an instance without an engine."""
 
+LINE = "line"
+"""The queue of requests that no instance has yet: see `common.lineup`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slo:
@@ -161,7 +164,8 @@ class Push:
 
     Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
     budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses; prefix the
-    `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow.
+    `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow;
+    requires, features: labels and features that an instance must have for it.
     """
 
     request: str
@@ -179,6 +183,8 @@ class Push:
     prefix: bytes = b""
     expected_tokens: int = 0
     slo_ms: int = 0
+    requires: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from common.model import TOOLS
+from common.model import LINE, TOOLS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,7 +39,8 @@ _word = re.compile(r"[A-Za-z0-9_.:-]{1,128}").fullmatch
 _LETTERS = "1 to 128 letters, digits, -, _, . and :"
 WORD = Rule("word", _word, _LETTERS)
 """A label."""
-INSTANCE = Rule("id", lambda text: _word(text) and text != TOOLS, f"{_LETTERS}, and not {TOOLS!r}, the queue of tools")
+INSTANCE = Rule("id", lambda text: _word(text) and text not in (LINE, TOOLS),
+                f"{_LETTERS}, and not {LINE!r} or {TOOLS!r}, which are queues of their own")  # fmt: skip
 """An instance's id: part of keys, of lines and of commands."""
 MODEL = Rule("name", lambda text: 0 < len(text) <= 256 and text.isprintable() and text == text.strip(),
              "1 to 256 printable characters, with no blanks around them")  # fmt: skip

@@ -125,6 +125,18 @@ def unpack_node(data: bytes) -> Node:
     return Node(*unpack(data))
 
 
+def pack_wants(push: Push) -> bytes:
+    """What a request wants of an instance, and its prompt's length in characters, for `unpack_wants`."""
+    model = push.call.model if isinstance(push.call, LlmCall) else None
+    return pack((model, sorted(push.requires), sorted(push.features), push.call.characters()))
+
+
+def unpack_wants(data: bytes) -> tuple[str | None, frozenset[str], frozenset[str], int]:
+    """Model, labels, features, characters."""
+    model, requires, features, characters = unpack(data)
+    return model, frozenset(requires), frozenset(features), int(characters)
+
+
 def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:
     """What a worker needs of a request, opaque to Redis."""
     call = push.call

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from common.model import TOOLS, LlmCall, Push, Sampling, ToolCall
+from common.model import LINE, TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
 from common.policy.urgency import Facts, offset_s
 from common.prefix import chain
@@ -39,7 +39,10 @@ class Slack:
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """Where a call goes: its seconds there, its mean seconds on all that could have taken it, the wait expected."""
+    """Where a call goes: its seconds there, its mean seconds on all that could have taken it, the wait expected.
+
+    In the line, its seconds there are the mean; requires, features: of the instance it will have.
+    """
 
     instance: str
     cost_s: float
@@ -48,6 +51,8 @@ class _Aim:
     prompt_tokens: int
     expected_tokens: int
     call: LlmCall | ToolCall
+    requires: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
 
 
 def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, slack: Slack) -> Push | Parked:
@@ -91,6 +96,8 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         prefix=chain(aim.call.text()) if isinstance(aim.call, LlmCall) else b"",
         expected_tokens=aim.expected_tokens,
         slo_ms=slo_ms,
+        requires=aim.requires,
+        features=aim.features,
     )
 
 
@@ -119,8 +126,11 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]
     mean_s = sum(costs) / len(costs)
-    chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
-    return _Aim(able[chosen].id, costs[chosen], mean_s, wait_s, prompt_tokens, round(output_tokens), call)
+    name, cost_s, wait_s = LINE, mean_s, 0.0
+    if not cluster.policy.late:
+        chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
+        name, cost_s = able[chosen].id, costs[chosen]
+    return _Aim(name, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:])
 
 
 def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:

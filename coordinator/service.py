@@ -15,6 +15,7 @@ from coordinator.language.definition import Definition
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from coordinator.loops.janitor import janitor
+from coordinator.loops.planner import Planner
 from coordinator.loops.recoverer import promoter, recoverer
 from coordinator.loops.relay import Relay
 from coordinator.loops.roster import Roster
@@ -62,6 +63,7 @@ async def _until_stopped(desk: Desk) -> None:
         "completions too": lambda: completions(desk),
         "recoverer": lambda: recoverer(desk),
         "promoter": lambda: promoter(desk),
+        "planner": Planner(desk),
         "janitor": lambda: janitor(desk),
         "relay": relay,
         "roster": Roster(desk),

@@ -9,6 +9,7 @@ from common.store.client import Client, connect, connect_blocking
 from common.store.inbox import Inbox
 from common.store.instances import Instances
 from common.store.keys import Keys
+from common.store.line import Line
 from common.store.offers import Offers
 from common.store.queues import Queues
 from common.store.records import Records
@@ -27,6 +28,7 @@ class Cell:
     inbox: Inbox
     queues: Queues
     instances: Instances
+    line: Line
     offers: Offers
     records: Records
     traces: Traces
@@ -45,6 +47,7 @@ class Cell:
             inbox=Inbox(client, blocking, keys),
             queues=Queues(client, blocking, keys),
             instances=Instances(client, keys),
+            line=Line(client, blocking, keys),
             offers=Offers(client, keys),
             records=Records(client, blocking, keys),
             traces=Traces(client, keys),

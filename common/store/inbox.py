@@ -262,6 +262,6 @@ def _push(push: Push, commit: Commit) -> Json:
     fields = [
         "payload", wire.pack_payload(push, commit.workflow, commit.encoding), "prompt_tokens", push.prompt_tokens,
         "budget_ms", push.budget_ms, "deadline_at", push.deadline_at, "prefix", push.prefix,
-        "expected_tokens", push.expected_tokens, "slo_ms", push.slo_ms,
+        "expected_tokens", push.expected_tokens, "slo_ms", push.slo_ms, "wants", wire.pack_wants(push),
     ]  # fmt: skip
     return (push.request, push.node, push.instance, push.offset_ms, push.load_ms, fields)

@@ -1,7 +1,7 @@
 """The registry of instances: who serves what, how fast, and who was heard of when."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from redis.exceptions import RedisError
@@ -158,7 +158,7 @@ class Instances:
         known = []
         for name, fields in zip(names, records, strict=True):
             try:
-                instance = _instance(name, fields)
+                instance = read_instance(name, fields)
                 load = self._load(name, fields[b"load"]) if b"load" in fields else None
                 if load is not None:
                     instance = replace(instance, profile=load.corrected(instance.profile))
@@ -171,8 +171,11 @@ class Instances:
         return known
 
 
-def _instance(name: str, fields: dict[bytes, bytes] | RedisError) -> Instance:
-    """Raises BadRecord, ValueError, TypeError or LookupError where the record is not one of ours."""
+def read_instance(name: str, fields: Mapping[bytes, bytes] | RedisError) -> Instance:
+    """An instance as its hash has it.
+
+    Raises BadRecord, ValueError, TypeError or LookupError where the record is not one of ours.
+    """
     if isinstance(fields, RedisError):
         raise translate(fields)
     serves = wire.unpack(fields[b"serves"])

@@ -1,6 +1,7 @@
 """Every key name in one place (the Lua operations build the same names from the prefix). See docs/protocol.md."""
 
 from common.errors import InvalidDocument
+from common.model import LINE
 
 GROUP = "coordinators"
 """Consumer group of the submission and completion streams."""
@@ -32,8 +33,8 @@ class Keys:
         self.server = self.prefix + "server"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"
-        self.line = self.prefix + "line"
-        self.line_wake = self.prefix + "line:wake"
+        self.line = self.queue(LINE)
+        self.line_wake = self.wake(LINE)
         self.traces = self.prefix + "traces"
         self.parameters = self.prefix + "parameters"
         self.tuning = self.prefix + "tuning"
@@ -74,6 +75,9 @@ class Keys:
 
     def wake(self, instance: str) -> str:
         return f"{self.prefix}wake:{instance}"
+
+    def claimed(self, instance: str) -> str:
+        return f"{self.prefix}claimed:{instance}"
 
     def instance(self, instance: str) -> str:
         return f"{self.prefix}instance:{instance}"

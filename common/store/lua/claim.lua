@@ -38,6 +38,7 @@ while most > 0 and prefill > 0 do
   local token = payload and try('HINCRBY', record, 'token', 1)
   if token then -- else there is nothing to run: the others must not wait behind it
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
+    redis.call('SADD', p .. 'claimed:' .. ARGV[1], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
     give(id, token)
     given[#given + 1] = id

@@ -25,10 +25,12 @@ for _, push in ipairs(step.pushes) do
   local id, node, instance, offset_ms, load_ms, fields = unpack(push)
   local record = p .. 'request:' .. id
   redis.call('HSETNX', record, 'enqueued_at', now)
-  redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'offset_ms', offset_ms, 'load_ms', load_ms)
-  redis.call('HSET', record, unpack(fields))
+  redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms)
+  redis.call('HSET', record, 'late', instance == 'line' and 1 or 0, unpack(fields))
+  redis.call(instance == 'line' and 'HSETNX' or 'HSET', record, 'offset_ms', offset_ms) -- the line keeps the first key
   if is_ready(instance) then
-    enqueue(id, instance, redis.call('HGET', record, 'enqueued_at'), offset_ms, load_ms)
+    local enqueued_at, first_offset_ms = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms'))
+    enqueue(id, instance, enqueued_at, first_offset_ms, load_ms)
   else
     bounced = bounced + 1
     redis.call('HDEL', record, 'instance')

@@ -9,6 +9,7 @@ local record = p .. 'request:' .. ARGV[1]
 local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
+wake_line()
 redis.call('DEL', record)
 redis.call('HINCRBY', p .. 'served', instance, 1)
 if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then

@@ -1,10 +1,11 @@
--- evacuate: everything queued on a lost or draining instance is routed anew, a bounded number at a time.
+-- evacuate: everything queued on a lost or draining instance is given back, a bounded number at a time.
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' for whichever there is), 3 new status, 4 requests at most
 -- returns how many were moved; -1 when a later incarnation has the instance: nothing is written then
 --@include base
 --@include post
 --@include queue
+--@include give_back
 --@include seat
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
 if why_not == 'epoch' then return -1 end
@@ -16,9 +17,7 @@ local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
   redis.call('ZREM', p .. 'queue:' .. ARGV[1], id)
-  if workflow and node then
-    detach(id)
-    post(workflow, 'evacuated ' .. id .. ' ' .. node)
-  end
+  if workflow and node then give_back(id, workflow, node) end
 end
+if ARGV[3] == 'ready' then wake_line() end
 return #ids

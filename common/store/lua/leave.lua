@@ -10,5 +10,5 @@ redis.call('HSET', key, 'status', 'gone')
 redis.call('PEXPIRE', key, ARGV[3])
 -- What an earlier incarnation still holds goes off the backlog when its leases end; forgotten now, it would go below 0.
 if redis.call('HGET', p .. 'backlog', ARGV[1]) == '0' then redis.call('HDEL', p .. 'backlog', ARGV[1]) end
-redis.call('DEL', p .. 'wake:' .. ARGV[1])
+redis.call('DEL', p .. 'wake:' .. ARGV[1], p .. 'claimed:' .. ARGV[1])
 return 1

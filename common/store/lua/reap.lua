@@ -1,4 +1,4 @@
--- reap: leases nobody renewed end. The request keeps its age and is routed anew: its instance may be gone, or have come back as
+-- reap: leases nobody renewed end. The request keeps its age and is given back: its instance may be gone, or have come back as
 -- another; after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
 -- ARGV 1 lease ms, 2 losses allowed, 3 leases at most, 4 dead letters kept
@@ -7,6 +7,7 @@
 --@include base
 --@include post
 --@include queue
+--@include give_back
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
@@ -20,12 +21,12 @@ for _, id in ipairs(ids) do
   if workflow and node then
     local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
     for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
-    detach(id)
     if losses >= tonumber(ARGV[2]) then
+      detach(id)
       redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
       post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
     else
-      post(workflow, 'evacuated ' .. id .. ' ' .. node)
+      give_back(id, workflow, node)
     end
   end
 end

@@ -4,6 +4,7 @@
 -- returns {epoch, status}: 'ready', or 'joining' when it has a queue that was meant for another (it serves other models, or
 --   has less room): nothing is pushed to it until that queue is evacuated and it is given the status 'ready'
 --@include base
+--@include queue
 local key = p .. 'instance:' .. ARGV[1]
 local serves, longest, before = unpack(redis.call('HMGET', key, 'serves', 'longest_prompt', 'status'))
 local same = serves == ARGV[2] and tonumber(longest or math.huge) <= tonumber(ARGV[3]) and before ~= 'joining'
@@ -11,6 +12,8 @@ local status = 'ready'
 if not same and redis.call('EXISTS', p .. 'queue:' .. ARGV[1]) == 1 then status = 'joining' end
 redis.call('HSET', key, 'serves', ARGV[2], 'longest_prompt', ARGV[3], 'profile', ARGV[4], 'status', status)
 redis.call('HDEL', key, 'load', 'cache', 'cache_version') -- an earlier incarnation's
+redis.call('DEL', p .. 'claimed:' .. ARGV[1])
+wake_line()
 redis.call('PERSIST', key)
 redis.call('ZADD', p .. 'instances', now, ARGV[1])
 redis.call('HINCRBY', p .. 'backlog', ARGV[1], 0)

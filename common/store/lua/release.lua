@@ -1,12 +1,12 @@
--- release: a draining worker gives back what it cannot finish; the request is routed anew and loses nothing.
+-- release: a draining worker gives back what it cannot finish; the request is placed or routed anew and loses nothing.
 -- KEYS[1] prefix
 -- ARGV 1 request, 2 token
 -- returns 1, or 0 when the lease was lost
 --@include base
 --@include post
 --@include queue
+--@include give_back
 local token, workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. ARGV[1], 'token', 'workflow', 'node'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
-detach(ARGV[1])
-post(workflow, 'evacuated ' .. ARGV[1] .. ' ' .. node)
+give_back(ARGV[1], workflow, node)
 return 1

@@ -3,6 +3,7 @@
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 lease ms, 4.. request, token, ...
 -- returns {'ok', status of the instance, {request, ...} no longer held}, or {why not} (see unseated)
 --@include base
+--@include queue
 --@include seat
 -- A removal first, of nothing: after it a full Redis takes the writes too. Refused, all leases would run out and be losses.
 redis.call('ZREM', p .. 'leases', '')
@@ -10,7 +11,10 @@ local why_not, status = unseated(ARGV[1], ARGV[2])
 if why_not then return {why_not} end
 if ARGV[2] ~= '' then
   redis.call('ZADD', p .. 'instances', now, ARGV[1])
-  if status == 'lost' then status = 'ready' end
+  if status == 'lost' then
+    status = 'ready'
+    wake_line()
+  end
   redis.call('HSET', p .. 'instance:' .. ARGV[1], 'status', status)
 end
 local gone = {}

@@ -1,0 +1,61 @@
+"""What a planner of the line looks at, and what it answers. Records without behaviour; knows no store, no policy."""
+
+from dataclasses import dataclass
+
+from common.model import Instance, InstanceLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request's record says: its figures, and what an instance must serve.
+
+    key_ms: its key in any queue; prefix: the `common.prefix.chain` of its prompt, which has so many characters.
+    """
+
+    request: str
+    key_ms: int
+    prompt_tokens: int
+    expected_tokens: int
+    slo_ms: int
+    prefix: bytes = b""
+    model: str | None = None
+    requires: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+    characters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A ready instance: what it last said of itself (None: nothing), its prefix cache, and the requests bound to it.
+
+    queued: not claimed yet; claimed: by this incarnation, and neither handed in nor given back.
+    """
+
+    instance: Instance
+    load: InstanceLoad | None = None
+    cache: frozenset[bytes] = frozenset()
+    queued: tuple[str, ...] = ()
+    claimed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """The head of the line and all ready instances at one instant, in ms of Redis time.
+
+    plans: how many had been carried out by then. With nothing in the line there are no instances either.
+    """
+
+    now: int
+    plans: int
+    line: tuple[str, ...]
+    standings: tuple[Standing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A request goes to this incarnation of an instance, and adds load_ms to its backlog."""
+
+    request: str
+    instance: str
+    epoch: int
+    load_ms: int

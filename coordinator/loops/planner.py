@@ -1,0 +1,71 @@
+"""The planner: whenever something joins the line, or room comes free, the line is planned anew and what may start placed.
+
+Any number of coordinators plan: a wake calls one of them, and of two plans made at once only the first counts.
+"""
+
+from collections.abc import Iterable
+from random import SystemRandom
+
+from common import clock
+from common.lineup import Asked, Lineup
+from common.model import Instance
+from common.policy.cost import exec_s
+from common.policy.line import AHEAD
+from coordinator.cluster import load_ms
+from coordinator.desk import Desk
+from coordinator.planning import placements, plan, wanted
+
+PAUSE_S = 0.002
+"""Between two plans: what happens meanwhile is planned together."""
+UNSERVED_S = 1.0
+"""So long nobody must be able to take a request before its workflow hears of it: an instance may just be starting."""
+
+
+class Planner:
+    """Remembers the records of those that wait, which do not change, and since when nobody can take a request."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._asked: dict[str, Asked] = {}
+        self._unserved: dict[str, float] = {}
+        self._dice = SystemRandom().random
+
+    async def __call__(self) -> None:
+        """Wait until there is something to plan; then plan until nothing more can start."""
+        await self._desk.cell.line.wait()
+        while await self.plan():
+            pass
+        await clock.sleep(PAUSE_S)
+
+    async def plan(self) -> bool:
+        """One plan, carried out. True if another may place more at once."""
+        line = self._desk.cell.line
+        seen = await line.survey(AHEAD)
+        if not self._desk.policy.late:
+            await line.give_back(seen.line)
+            return len(seen.line) == AHEAD
+        if not seen.line:
+            return False
+        found = plan(seen, await self._read(seen), self._desk.policy, self._dice)
+        await line.give_back(self._out_of_patience(found.unserved))
+        if not found.starts:
+            return False
+        placed = await line.place(seen.plans, placements(found, self._cost_ms))
+        return placed is None or len(placed) == AHEAD
+
+    async def _read(self, seen: Lineup) -> dict[str, Asked]:
+        """The records that the plan needs; those read before are not read again."""
+        names = set(wanted(seen))
+        self._asked = {name: asked for name, asked in self._asked.items() if name in names}
+        self._asked |= await self._desk.cell.line.asked([name for name in names if name not in self._asked])
+        return self._asked
+
+    def _out_of_patience(self, unserved: Iterable[str]) -> list[str]:
+        """Those that nobody can take, and could for a while."""
+        now = clock.monotonic_s()
+        self._unserved = {request: self._unserved.get(request, now) for request in unserved}
+        return [request for request, since in self._unserved.items() if now - since >= UNSERVED_S]
+
+    def _cost_ms(self, request: Asked, instance: Instance) -> int:
+        speed = self._desk.estimates.speed(instance.id)
+        return load_ms(exec_s(instance.profile, request.prompt_tokens, request.expected_tokens, speed))

@@ -1,0 +1,255 @@
+"""The line on a real server: what a planner sees, how it places, and how requests come back into the line."""
+
+import pytest
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, queued
+
+from common.errors import AttemptFailed
+from common.events import Completed, Evacuated, Failed, Lost, Outcome
+from common.lineup import Placement
+from common.model import LINE, InstanceLoad, Node, Push
+from common.store.cell import Cell
+from common.store.inbox import End
+from common.store.queues import Room, Seat
+
+LOAD = InstanceLoad(2000.0, 0.07, 2e-7, 1000, 512, 64, 420, 20, 0.04, cache_version=1)
+
+
+async def lined_up(cell: Cell, *pushes: Push) -> Seat:
+    """A running workflow with these requests in the line, and instance a."""
+    seat = await join(cell)
+    await accept(cell)
+    nodes = {p.node: Node("running", request=p.request, phase="queued") for p in pushes}
+    assert await commit(cell, 0, 1, nodes=nodes, pushes=pushes) == 1
+    return seat
+
+
+def late(request: str, node: str, **changes: object) -> Push:
+    return push(request, node, LINE, **changes)
+
+
+async def place(cell: Cell, seat: Seat, *requests: str, load_ms: int = 70) -> list[bool] | None:
+    seen = await cell.line.survey(64)
+    return await cell.line.place(
+        seen.plans, [Placement(request, seat.instance, seat.epoch or 0, load_ms) for request in requests]
+    )
+
+
+async def backlog(cell: Cell) -> dict[str, int]:
+    return {name: load for name, load in (await cell.instances.backlogs()).items() if load}
+
+
+async def key(cell: Cell, request: str, queue: str) -> float | None:
+    found: float | None = await cell.client.zscore(cell.keys.queue(queue), request)
+    return found
+
+
+async def test_a_planner_sees_the_line_and_all_that_instances_have_at_one_instant(cell: Cell) -> None:
+    seat = await lined_up(
+        cell,
+        late("r2", "t", offset_ms=20, prompt_tokens=40, expected_tokens=7, slo_ms=900, prefix=b"12345678"),
+        late("r1", "s", requires=frozenset({"fast"}), features=frozenset({"chat"})),
+    )
+    assert await cell.line.wait()
+    await join(cell, "b")
+    await cell.instances.evacuate("b", "draining")
+    await cell.instances.publish("a", seat.epoch or 0, LOAD, b"12345678abcdefgh")
+    seen = await cell.line.survey(64)
+    assert seen.line == ("r1", "r2")
+    (standing,) = seen.standings
+    assert (standing.instance, standing.load) == (next(i for i in await cell.instances.all() if i.id == "a"), LOAD)
+    assert standing.cache == {b"12345678", b"abcdefgh"}
+    asked = await cell.line.asked(["r1", "r2", "r9"])
+    assert sorted(asked) == ["r1", "r2"]
+    second = asked["r2"]
+    assert (second.prompt_tokens, second.expected_tokens, second.slo_ms, second.prefix) == (40, 7, 900, b"12345678")
+    assert second.key_ms == await key(cell, "r2", LINE)
+    assert second.characters == len("prompt of t")
+    assert (asked["r1"].requires, asked["r1"].features, asked["r1"].model) == ({"fast"}, {"chat"}, None)
+
+
+async def test_a_cache_is_read_again_when_its_version_or_its_instance_is_another(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+
+    async def cached() -> frozenset[bytes]:
+        return (await cell.line.survey(64)).standings[0].cache
+
+    assert await cached() == frozenset()
+    await cell.instances.publish("a", seat.epoch or 0, LOAD, b"12345678")
+    assert await cached() == await cached() == {b"12345678"}
+    await join(cell)
+    assert await cached() == frozenset()
+
+
+async def test_a_request_is_placed_once_under_its_key(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s", offset_ms=-50))
+    assert await backlog(cell) == {LINE: 100}
+    before = await key(cell, "r1", LINE)
+    seen = await cell.line.survey(64)
+    plan = [Placement("r1", "a", seat.epoch or 0, 70)]
+    assert await cell.line.place(seen.plans, plan) == [True]
+    assert await cell.line.place(seen.plans, plan) is None  # the reply was lost; or another planner looked as early
+    assert await place(cell, seat, "r1") == [False]
+    assert (await queued(cell, LINE), await queued(cell)) == ([], ["r1"])
+    assert await key(cell, "r1", "a") == before
+    assert await backlog(cell) == {"a": 70}
+    assert await cell.client.zcard(cell.keys.wake("a")) == 1
+    (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    assert (claim.request, claim.key_ms) == ("r1", before)
+
+
+@pytest.mark.parametrize("how", ["draining", "another incarnation", "gone"])
+async def test_nothing_is_placed_on_an_instance_that_is_not_the_one_seen(cell: Cell, how: str) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+    if how == "draining":
+        await cell.instances.evacuate("a", "draining")
+    elif how == "gone":
+        await cell.instances.remove("a")
+    else:
+        await join(cell)
+    assert await place(cell, seat, "r1") == [False]
+    assert await queued(cell, LINE) == ["r1"]
+    assert await backlog(cell) == {LINE: 100}
+
+
+async def test_what_is_bound_to_an_instance_is_seen_until_it_is_handed_in(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"), late("r2", "t", offset_ms=1), late("r3", "u", offset_ms=2))
+    await place(cell, seat, "r1", "r2")
+    (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, Room(1, 512, 1000))
+    seen = (await cell.line.survey(64)).standings[0]
+    assert (seen.queued, seen.claimed) == (("r2",), ("r1",))
+    await cell.line.wait()
+    await cell.queues.finish([(claim.request, claim.token, Outcome("x"))])
+    assert await cell.line.wait()  # there is room
+    assert (await cell.line.survey(64)).standings[0].claimed == ()
+    await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
+    await join(cell)
+    assert (await cell.line.survey(64)).standings[0].claimed == ()  # of an earlier incarnation
+
+
+async def test_a_queue_that_is_evacuated_goes_back_into_the_line(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s", offset_ms=-9), late("r2", "t"))
+    before = await key(cell, "r1", LINE)
+    await place(cell, seat, "r1", "r2")
+    await cell.line.wait()
+    assert await cell.instances.evacuate("a", "lost") == 2
+    assert await queued(cell, LINE) == ["r1", "r2"]
+    assert await key(cell, "r1", LINE) == before
+    assert await backlog(cell) == {LINE: 140}
+    assert await mail(cell) == []
+    assert await cell.line.wait()
+
+
+@pytest.mark.parametrize("how", ["release", "reap"])
+async def test_a_claimed_request_that_is_given_back_goes_into_the_line(cell: Cell, how: str) -> None:
+    seat = await lined_up(cell, late("r1", "s", offset_ms=-9))
+    before = await key(cell, "r1", LINE)
+    await place(cell, seat, "r1")
+    (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    if how == "release":
+        await cell.queues.release([("r1", claim.token)])
+    else:
+        await cell.client.zadd(cell.keys.leases, {"r1": 0})
+        await cell.queues.reap(0, 3)
+    assert await queued(cell, LINE) == ["r1"]
+    assert await key(cell, "r1", LINE) == before
+    assert await backlog(cell) == {LINE: 70}
+    assert await cell.client.exists(cell.keys.claimed("a")) == 0
+    assert await mail(cell) == []
+    assert await cell.queues.finish([("r1", claim.token, Outcome("late"))]) == [False]
+    await place(cell, seat, "r1")
+    (again,) = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
+    assert await cell.queues.finish([("r1", again.token, Outcome("x"))]) == [True]
+    assert [type(event) for event in await mail(cell)] == [Completed]
+    assert await backlog(cell) == {}
+
+
+async def test_a_request_that_takes_its_workers_with_it_ends_as_a_dead_letter(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+    await place(cell, seat, "r1")
+    await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    await cell.client.zadd(cell.keys.leases, {"r1": 0})
+    await cell.queues.reap(0, 1)
+    assert await queued(cell, LINE) == []
+    assert await mail(cell) == [Lost("r1", "s", 1)]
+    assert await cell.client.xlen(cell.keys.dead) == 1
+    assert await backlog(cell) == {}
+
+
+async def test_a_retry_joins_the_line_under_its_first_key(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s", offset_ms=-9))
+    before = await key(cell, "r1", LINE)
+    await place(cell, seat, "r1")
+    (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    await cell.queues.finish([("r1", claim.token, AttemptFailed("no"))])
+    assert await mail(cell) == [Failed("r1", "s", "no", True)]
+    assert await backlog(cell) == {}
+    assert await commit(cell, 1, 1, pushes=[late("r1", "s", offset_ms=-5000)]) == 1
+    assert await key(cell, "r1", LINE) == before
+    assert await backlog(cell) == {LINE: 100}
+
+
+async def test_what_nobody_can_take_goes_back_to_its_workflow(cell: Cell) -> None:
+    await lined_up(cell, late("r1", "s"), late("r2", "t"))
+    await cell.client.zadd(cell.keys.line, {"stray": 0})
+    assert await cell.line.give_back(["r1", "stray", "never there"]) == 2
+    assert await queued(cell, LINE) == ["r2"]
+    assert await mail(cell) == [Evacuated("r1", "s")]
+    assert await backlog(cell) == {LINE: 100}
+
+
+async def test_the_end_of_a_workflow_takes_its_requests_out_of_the_line_and_off_instances(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"), late("r2", "t"))
+    await place(cell, seat, "r1")
+    await commit(cell, 1, 0, drops=["r1", "r2"], end=End("cancelled", {}, 60_000))
+    assert (await queued(cell), await queued(cell, LINE)) == ([], [])
+    assert await backlog(cell) == {}
+
+
+async def test_what_belongs_to_no_running_workflow_does_not_return_to_the_line(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+    await place(cell, seat, "r1")
+    await commit(cell, 1, 0, end=End("failed", {}, 60_000))
+    assert await cell.instances.evacuate("a", "lost") == 1
+    assert (await queued(cell), await queued(cell, LINE)) == ([], [])
+
+
+async def test_a_request_pushed_to_an_instance_is_routed_anew_by_its_workflow(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+    await place(cell, seat, "r1")
+    await cell.instances.evacuate("a", "lost")
+    await cell.line.give_back(["r1"])
+    await join(cell)
+    await commit(cell, 1, 1, pushes=[push("r1", "s")])  # its coordinator has another policy now
+    await cell.instances.evacuate("a", "lost")
+    assert await queued(cell, LINE) == []
+    assert await mail(cell) == [Evacuated("r1", "s")]
+
+
+async def test_a_record_that_cannot_be_read_keeps_no_other_from_being_placed(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"), late("r2", "t"))
+    await cell.client.delete(cell.keys.request("r1"))
+    await cell.client.set(cell.keys.request("r1"), "a text")
+    assert list(await cell.line.asked(["r1", "r2"])) == ["r2"]
+    assert await place(cell, seat, "r1", "r2") == [False, True]
+    assert await cell.line.give_back(["r1"]) == 1
+    assert await queued(cell, LINE) == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("serves", b"\xc1"), ("profile", b"\x80"), ("load", b"\xc1")])
+async def test_an_instance_that_cannot_be_read_hides_no_other(cell: Cell, field: str, value: bytes) -> None:
+    await lined_up(cell, late("r1", "s"))
+    await join(cell, "b")
+    await cell.client.hset(cell.keys.instance("a"), field, value)
+    seen = {standing.instance.id: standing for standing in (await cell.line.survey(64)).standings}
+    assert set(seen) == ({"a", "b"} if field == "load" else {"b"})
+    assert field != "load" or seen["a"].load is None
+
+
+async def test_a_planner_is_woken_by_an_instance_that_is_ready_again(cell: Cell) -> None:
+    seat = await lined_up(cell, late("r1", "s"))
+    await cell.line.wait()
+    await cell.instances.evacuate("a", "lost")
+    await cell.queues.renew(seat, LEASE_MS, [])
+    assert await cell.line.wait()
+    await join(cell, "b")
+    assert await cell.line.wait()
