@@ -1,18 +1,16 @@
-"""What the comparisons on recorded workflows have in common: their options, and the plan that follows from them.
-
-Times of a plan are those of the real engines; `load` and `deployment` scale them down to this machine's.
-"""
+"""What the comparisons on recorded workflows have in common: their options, and the plan that follows from them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
-from replay import Load, hastened, prepared
+from replay import Load, prepared
 from replay_ours import Deployment
 
 from common.model import InstanceProfile
 from common.policy.registry import names as live_policies
+from common.policy.registry import score_ratio
 from common.profiles import A100
 from coordinator.simulator.cluster import load_cluster
 from coordinator.simulator.expectation import alone_s
@@ -25,7 +23,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared. rate in workflows/s; alpha is `hexgen`'s."""
+    """What is compared, in times of the real engines. rate in workflows/s; alpha is `hexgen`'s."""
 
     trace: Trace
     profiles: tuple[InstanceProfile, ...]
@@ -45,20 +43,15 @@ class Plan:
         """How long the last workflow may take, in this machine's time."""
         return PATIENCE * self.slo_s / self.scale + 60.0
 
-    @property
-    def live_alpha(self) -> float:
-        """The alpha that weighs times scaled down as `alpha` weighs real ones: beta (1 - alpha) / alpha is in s^2."""
-        r = (1.0 - self.alpha) / max(self.alpha, 1e-9) / self.scale**2
-        return 1.0 / (1.0 + r)
+    def parameters(self, scale: float = 1.0) -> dict[str, float]:
+        """The policies' numbers that are times, for a world that runs so many times faster."""
+        return {"r": score_ratio(self.alpha) / scale**2, "floor_s": 1.0 / scale}
 
     def load(self, seed: int) -> Load:
-        fast = tuple(hastened(profile, self.scale) for profile in self.profiles)
-        return Load(
-            self.trace, fast, self.workflows, self.rate * self.scale, seed, self.slo_s / self.scale, self.arrivals
-        )
+        return Load(self.trace, self.profiles, self.workflows, self.rate, seed, self.slo_s, self.arrivals)
 
     def deployment(self, policy: str) -> Deployment:
-        return Deployment(policy, self.live_alpha, self.profiles, self.scale, self.prefix_cache)
+        return Deployment(policy, self.parameters(self.scale), self.scale, self.prefix_cache)
 
     def about(self) -> dict[str, Any]:
         """What was asked for, for the record."""

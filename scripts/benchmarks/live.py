@@ -2,7 +2,7 @@
 
 Live are a Redis server, a coordinator and a worker for each instance, every one a process, with simulated engines that
 run --scale times faster than the real ones; each run has them anew. The simulator is given the same workflows, arrivals
-and lengths, and instances as fast as those. Where all depends on who comes first by a millisecond (round robin on
+and lengths, and the same means to know. Where all depends on who comes first by a millisecond (round robin on
 unequal instances), one run of it says little: it runs several times, each with another delay between calls. Times are
 printed as of the real engines.
 """
@@ -47,20 +47,19 @@ class Pair:
     late_s: float
 
 
-def latency(values: Sequence[float], scale: float) -> Latency:
-    """Of latencies in this machine's time."""
-    return Latency(scale * percentile(values, 50), scale * percentile(values, 95))
+def latency(values: Sequence[float]) -> Latency:
+    """Percentiles as the simulator takes them."""
+    return Latency(percentile(values, 50), percentile(values, 95))
 
 
 def predictions(plan: Plan, policy: str, seed: int, hop_s: float) -> tuple[Latency, ...]:
-    """What the simulator says. hop_s: this machine's time from a call's end to the next call."""
-    load = plan.load(seed)
-    rules = rules_of(policy, {"alpha": plan.live_alpha})
+    """What the simulator says. hop_s: from a call's end to the next call, in this machine's time."""
+    load, rules = plan.load(seed), rules_of(policy, plan.parameters())
     found = []
     for number in range(PREDICTIONS):
-        hop = hop_s * (1.0 + SPREAD * (2.0 * number / (PREDICTIONS - 1) - 1.0))
+        hop = plan.scale * hop_s * (1.0 + SPREAD * (2.0 * number / (PREDICTIONS - 1) - 1.0))
         came = simulate(load.workload(), load.profiles, rules, hop_s=hop)
-        found.append(latency(came.latency_s.tolist(), plan.scale))
+        found.append(latency(came.latency_s.tolist()))
     return tuple(found)
 
 
@@ -75,8 +74,8 @@ def _pair(
 ) -> Pair:
     simulated = predictions(plan, policy, seed, hop_s)
     ended = run(plan.deployment(policy), plan.load(seed), known, plan.give_up_s)
-    live = latency([one.latency_s for one in ended], plan.scale)
-    late_s = plan.scale * max(one.late_s for one in ended)
+    live = latency([one.latency_s for one in ended])
+    late_s = max(one.late_s for one in ended)
     expected_s = fmean(one.p95_s for one in simulated)
     tell(f"seed {seed}, {policy}: P95 {live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {late_s:.2f} s late")
     return Pair(policy, seed, live, simulated, late_s)

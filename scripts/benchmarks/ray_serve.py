@@ -36,7 +36,7 @@ TEMPORARY = "/tmp" if Path("/tmp").is_dir() else None
 def ray_serve(plan: Plan, known: Sequence[Document], seed: int) -> list[float]:
     """Latencies in s as of the real engines. Raises BenchmarkError."""
     load = plan.load(seed)
-    arrivals = load.arrivals_s()
+    arrivals = [(at_s / plan.scale, which) for at_s, which in load.arrivals_s()]
     task = {
         "profiles": [asdict(profile) for profile in plan.profiles],
         "time_scale": plan.scale,
@@ -59,7 +59,7 @@ def ray_serve(plan: Plan, known: Sequence[Document], seed: int) -> list[float]:
 def ours(plan: Plan, known: Sequence[Document], policy: str, seed: int) -> list[float]:
     """Latencies in s as of the real engines. Raises BenchmarkError."""
     ended = run(plan.deployment(policy), plan.load(seed), known, plan.give_up_s)
-    return [plan.scale * one.latency_s for one in ended]
+    return [one.latency_s for one in ended]
 
 
 def compare(plan: Plan, policy: str, seeds: int, tell: Callable[[str], None]) -> list[dict[str, Any]]:

@@ -73,20 +73,9 @@ def _marked(call: TracedCall, prefix_cache: bool) -> TracedCall:
     return replace(call, prompt_tokens=prompt_tokens, prefix=tuple(prefix))
 
 
-def hastened(profile: InstanceProfile, factor: float) -> InstanceProfile:
-    """The profile as an instance tells it that runs `factor` times faster."""
-    return replace(
-        profile,
-        prefill_tokens_per_s=profile.prefill_tokens_per_s * factor,
-        weights_s=profile.weights_s / factor,
-        overhead_s=profile.overhead_s / factor,
-        kv_s_per_token=profile.kv_s_per_token / factor,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives: workflows of a trace drawn at random. All times are this machine's, scaled down already."""
+    """What arrives: workflows of a trace drawn at random. Times are those of the real engines."""
 
     trace: Trace
     profiles: tuple[InstanceProfile, ...]

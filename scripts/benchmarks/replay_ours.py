@@ -32,18 +32,17 @@ NAMESPACE = "compare"
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What runs: the policy, the profiles as on real machines, how many times faster the instances are."""
+    """What runs: the policy with its numbers, and how many times faster than real ones the instances are."""
 
     policy: str
-    alpha: float
-    profiles: tuple[InstanceProfile, ...]
+    parameters: dict[str, float]
     time_scale: float
     prefix_cache: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a workflow went, in s of this machine: its latency, how late it was submitted, and its events."""
+    """How a workflow went, in s of the real engines: its latency, how late it was submitted, and its events."""
 
     latency_s: float
     late_s: float
@@ -58,34 +57,34 @@ def run(deployment: Deployment, load: Load, known: Sequence[Document], give_up_s
         environment = os.environ | {
             "HEXGEN_REDIS_URL": server.url,
             "HEXGEN_NAMESPACE": NAMESPACE,
-            "HEXGEN_ALPHA": str(deployment.alpha),
         }
-        asyncio.run(_teach(server.url, load, known))
+        asyncio.run(_teach(server.url, deployment, load, known))
         others: dict[Path, Process] = {}
-        for name, command in _commands(deployment).items():
+        for name, command in _commands(deployment, load.profiles).items():
             log = scratch / f"{name}.log"
             others[log] = stack.enter_context(running(command, environment, scratch, log, signal.SIGKILL))
-        _wait_for_instances(server.url, len(deployment.profiles), others)
+        _wait_for_instances(server.url, len(load.profiles), others)
         client = stack.enter_context(Client(server.url, NAMESPACE))
-        return _drive(client, load, known, others, give_up_s)
+        return _drive(client, deployment.time_scale, load, known, others, give_up_s)
 
 
-def _commands(deployment: Deployment) -> dict[str, tuple[str, ...]]:
+def _commands(deployment: Deployment, profiles: Sequence[InstanceProfile]) -> dict[str, tuple[str, ...]]:
     coordinator = (sys.executable, "-m", "hexgen_flow", "coordinator", "--log-level", "WARNING")
     commands = {"coordinator": (*coordinator, "--policy", deployment.policy)}
     cache = "cache" if deployment.prefix_cache else "no-cache"
-    for at, profile in enumerate(deployment.profiles):
+    for at, profile in enumerate(profiles):
         name = f"{at}-{profile.name}"
         options = (name, json.dumps(asdict(profile)), str(deployment.time_scale), cache)
         commands[name] = (sys.executable, str(HERE / "replay_worker.py"), *options)
     return commands
 
 
-async def _teach(url: str, load: Load, known: Sequence[Document]) -> None:
-    """The coordinator is to know what the simulator's policies do: the means of the trace."""
+async def _teach(url: str, deployment: Deployment, load: Load, known: Sequence[Document]) -> None:
+    """The coordinator is to know what the simulator's policies do: the means of the trace, and their own numbers."""
     values = load_settings(redis_url=url, namespace=NAMESPACE)
     async with Cell.opened(values.redis_url, values.namespace) as cell:
         await cell.records.learn(lessons(load.trace, known), WINDOW)
+        await cell.tuning.decide(0, {"why": "compared"}, None, deployment.policy, deployment.parameters)
 
 
 def _wait_for_instances(url: str, count: int, others: Mapping[Path, Process]) -> None:
@@ -101,17 +100,18 @@ def _wait_for_instances(url: str, count: int, others: Mapping[Path, Process]) ->
 
 
 def _drive(
-    client: Client, load: Load, known: Sequence[Document], others: Mapping[Path, Process], give_up_s: float
-) -> list[Ended]:
+    client: Client, scale: float, load: Load, known: Sequence[Document], others: Mapping[Path, Process],
+    give_up_s: float,
+) -> list[Ended]:  # fmt: skip
     for document in known:
         compile_definition(document)  # a fault here is ours, not a submission's
-    arrivals = load.arrivals_s()
+    arrivals = [(at_s / scale, which) for at_s, which in load.arrivals_s()]
     begun_at, begun_ms = clock.monotonic_s() + 1.0, clock.wall_ms() + 1000
     submitted: list[WorkflowId] = []
     for number, (at_s, which) in enumerate(arrivals):
         asyncio.run(clock.sleep(max(0.0, begun_at + at_s - clock.monotonic_s())))
         check(others, begun_at + at_s + give_up_s, give_up_s)
-        submitted.append(client.submit(known[which], {"mark": mark(number)}, slo_s=load.slo_s))
+        submitted.append(client.submit(known[which], {"mark": mark(number)}, slo_s=load.slo_s / scale))
     give_up_at = begun_at + arrivals[-1][0] + give_up_s
     found = []
     for identifier, (at_s, _) in zip(submitted, arrivals, strict=True):
@@ -120,7 +120,7 @@ def _drive(
         if events[-1].type != "completed":
             raise BenchmarkError(f"workflow {identifier} {events[-1].type}: {events[-1].data}")
         late_s = (int(identifier.partition("-")[0]) - begun_ms) / 1000 - at_s
-        found.append(Ended(events[-1].data["elapsed_s"], late_s, events))
+        found.append(Ended(scale * events[-1].data["elapsed_s"], scale * late_s, events))
     return found
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from common.model import LlmCall, Sampling
+from common.policy.registry import policy
 from common.profiles import A100, L40S
 from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
@@ -121,9 +122,12 @@ def test_the_coordinator_is_taught_the_means_of_the_trace(replay: ModuleType) ->
     assert estimates.chars_per_token("replay", stages["draft_sql_0"]) == pytest.approx(4)
 
 
-def test_alpha_weighs_scaled_times_as_it_weighs_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_score_weighs_scaled_times_as_it_weighs_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = module("comparing", monkeypatch).Plan(TRACE, PROFILES, 1, 0.1, 8.0, 0.8, "poisson", False)
-    assert (1 - plan.live_alpha) / plan.live_alpha == pytest.approx(0.25 / 64)
+    real, fast = policy("hexgen", plan.parameters()), policy("hexgen", plan.parameters(8.0))
+    assert (real.r, real.floor_s) == (pytest.approx(25), 1)
+    # own - r / (backlog + floor), all of it in units of 1/8 s
+    assert 8 * (3.0 / 8 - fast.r / (5.0 / 8 + fast.floor_s)) == pytest.approx(3.0 - real.r / (5.0 + real.floor_s))
 
 
 def test_means_are_taken_over_seeds_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
