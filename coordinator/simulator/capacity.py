@@ -3,8 +3,9 @@
 It knows attainment only as what a set of runs shows; which policy makes it is not its business.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import sqrt
@@ -12,11 +13,13 @@ from multiprocessing import get_context
 
 from common.errors import InvalidDocument
 from coordinator.simulator.cluster import Candidate
-from coordinator.simulator.comparison import BEST, R_TRIED, Parameters, Progress, Run, Setting, played
+from coordinator.simulator.comparison import BEST, R_TRIED, WORTH_PROCESSES, Parameters, Progress, Run, Setting, played
 from coordinator.simulator.trace import Trace
 
 WIDTH = 0.02
 """The search stops where the rate held and the rate not held are this close, as a share."""
+RATES_TRIED = 10
+"""About so many a search takes."""
 ROUNDING = 1e-9
 """Sums of shares are not exact."""
 DOUBLINGS = 16
@@ -93,8 +96,11 @@ def judge_all(
     """What each candidate holds, in their order, on all cores. Raises InvalidDocument for a load that does not do."""
     work = partial(judge, trace, policy, load, rate)
     found = []
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for verdict in pool.map(work, candidates) if len(candidates) > 1 else map(work, candidates):
+    with ExitStack() as stack:
+        made: Iterable[Verdict] = map(work, candidates)
+        if len(candidates) * load.seeds * load.workflows * RATES_TRIED > WORTH_PROCESSES:
+            made = stack.enter_context(ProcessPoolExecutor(mp_context=get_context("spawn"))).map(work, candidates)
+        for verdict in made:
             found.append(verdict)
             progress(len(found), len(candidates))
     return found
