@@ -1,0 +1,166 @@
+"""The planner's loop on a real server: from the line to a worker's claim, with planners that die or disagree."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from operations_bench import LEASE_MS
+
+from common import clock
+from common.events import Outcome
+from common.model import LINE, InstanceProfile
+from common.settings import load
+from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
+from common.store.queues import Room, Seat, call_id
+from common.tasks import end
+from coordinator.desk import Desk
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import intake
+from coordinator.loops.planner import UNSERVED_S, Planner
+
+PROFILE = InstanceProfile("test", 10_000.0, 0.03, 0.005, 1e-7, 100_000)
+ROOM = Room(8, 512, 50_000)
+
+
+class Bench:
+    """A coordinator of a policy, of which each loop is driven by hand or runs on."""
+
+    def __init__(self, cell: Cell, policy: str = "flow") -> None:
+        self.cell = cell
+        self.desk = Desk(cell, load(policy=policy, lease_s=2))
+        self.planner = Planner(self.desk)
+
+    async def join(self, instance: str = "a", model: str = "m") -> Seat:
+        epoch = await self.cell.instances.register(instance, PROFILE, [model], [], [])
+        self.desk.refresh()
+        return Seat(instance, epoch, f"{instance}/1")
+
+    async def submit(self, *names: str, **stage: Any) -> None:
+        for name in names:
+            stages = {"s": {"prompt": "say it", **stage}}
+            document = {"name": "one", "stages": stages, "output": "s.output"}
+            await self.cell.records.submit({"workflow": document, "id": name, "slo_s": 60})
+        await intake(self.desk)
+        await completions(self.desk)
+
+    async def waiting(self, queue: str) -> int:
+        return int(await self.cell.client.zcard(self.cell.keys.queue(queue)))
+
+    async def claim(self, seat: Seat) -> list[Any]:
+        return await self.cell.queues.claim(seat, call_id(), LEASE_MS, ROOM)
+
+    async def finish(self, *claims: Any) -> None:
+        ended = [(claim.request, claim.token, Outcome("x", "a")) for claim in claims]
+        assert all(await self.cell.queues.finish(ended))
+        await completions(self.desk)
+
+
+@asynccontextmanager
+async def running(turn: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    async def keep() -> None:
+        while True:
+            await turn()
+
+    task = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        await end(task)
+
+
+@pytest.mark.parametrize("policy", ["flow", "ray"])
+async def test_an_idle_worker_soon_has_what_was_pushed(
+    cell: Cell, policy: str, record_property: Callable[[str, object], None]
+) -> None:
+    bench = Bench(cell, policy)
+    seat = await bench.join()
+    took = []
+    async with running(bench.planner):
+        for number in range(20):
+            woken = asyncio.create_task(cell.queues.wait("a"))
+            await bench.submit(f"w{number}")
+            pushed = clock.monotonic_s()
+            await woken
+            (claim,) = await bench.claim(seat)
+            took.append(clock.monotonic_s() - pushed)
+            await bench.finish(claim)
+            assert (await cell.records.status(f"w{number}")) == "completed"
+    record_property("median ms from the push to the claim", sorted(took)[10] * 1000)
+    assert set((await cell.instances.backlogs()).values()) == {0}
+
+
+async def test_what_has_no_room_waits_in_the_line_until_there_is(cell: Cell) -> None:
+    bench = Bench(cell)
+    seat = await bench.join()
+    await bench.submit("w1", "w2", prompt="word " * 1000)
+    await bench.planner()
+    assert (await bench.waiting("a"), await bench.waiting(LINE)) == (1, 1)
+    (claim,) = await bench.claim(seat)
+    assert await bench.planner.plan() is False
+    await bench.finish(claim)
+    await bench.planner()  # the end of the first has called it
+    assert (await bench.waiting("a"), await bench.waiting(LINE)) == (1, 0)
+
+
+async def test_two_planners_place_each_request_once(cell: Cell, server: EmbeddedServer) -> None:
+    async with Cell.opened(server.url, cell.keys.namespace) as second:
+        one, other = Bench(cell), Bench(second)
+        seats = [await one.join(name) for name in ("a", "b", "c")]
+        names = [f"w{number}" for number in range(40)]
+        await one.submit(*names)
+        got: list[str] = []
+        async with running(one.planner), running(other.planner):
+            while len(got) < len(names):
+                for seat in seats:
+                    claims = await one.claim(seat)
+                    got += [claim.workflow for claim in claims]
+                    await one.finish(*claims) if claims else await asyncio.sleep(0)
+        assert sorted(got) == sorted(names)
+        assert await one.waiting(LINE) == 0
+        assert set((await cell.instances.backlogs()).values()) == {0}
+
+
+async def test_a_planner_that_dies_after_its_wake_is_replaced(cell: Cell) -> None:
+    bench = Bench(cell)
+    await bench.join()
+    await bench.submit("w1")
+    assert await cell.line.wait()  # another planner, which is killed now
+    await bench.planner()
+    assert await bench.waiting("a") == 1
+
+
+async def test_a_request_that_nobody_can_take_any_more_is_told_to_wait(cell: Cell) -> None:
+    bench = Bench(cell)
+    await bench.join("a", "special")
+    await bench.submit("w1", model="special")
+    await cell.instances.evacuate("a", "draining")
+    await cell.instances.remove("a")
+    bench.desk.refresh()
+    assert await bench.waiting(LINE) == 1
+    started = clock.monotonic_s()
+    while await bench.waiting(LINE):
+        await bench.planner()
+    assert clock.monotonic_s() - started >= UNSERVED_S
+    await completions(bench.desk)
+    told = await cell.records.look({"w1": "0"}, 0.1)
+    assert [kind for _, _, kind, _ in told] == ["accepted", "stage_started", "waiting"]
+    await bench.join("b", "special")
+    await cell.client.zadd(cell.keys.delayed, {"w1 s": 0})
+    await cell.queues.promote()
+    await completions(bench.desk)
+    await bench.planner()
+    assert await bench.waiting("b") == 1
+
+
+async def test_under_a_policy_that_binds_early_the_line_is_given_back(cell: Cell) -> None:
+    late, early = Bench(cell, "flow"), Bench(cell, "hexgen")
+    await late.join()
+    await early.join()
+    await late.submit("w1")
+    assert await late.waiting(LINE) == 1
+    await early.planner()
+    await completions(early.desk)
+    assert (await late.waiting(LINE), await late.waiting("a")) == (0, 1)
