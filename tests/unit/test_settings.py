@@ -26,7 +26,8 @@ def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HEXGEN_LEASE_S", "soon", "--lease-s / HEXGEN_LEASE_S: 'soon' must be a number"),
         ("HEXGEN_ALPHA", "1.5", "--alpha / HEXGEN_ALPHA: 1.5 must be at most 1"),
         ("HEXGEN_ALPHA", "nan", "--alpha / HEXGEN_ALPHA: nan must be a finite number"),
-        ("HEXGEN_POLICY", "fifo", "--policy / HEXGEN_POLICY: 'fifo' is not one of hexgen, vllm"),
+        ("HEXGEN_POLICY", "fifo", "--policy / HEXGEN_POLICY: 'fifo' is not one of vllm, ray, vtc, "
+         "qlm, llf, llf-workflow, low, hexgen, hexgen-no-wb, hexgen-no-pq, flow"),
         ("HEXGEN_NAMESPACE", "a b", "--namespace / HEXGEN_NAMESPACE: 'a b' must be letters, digits, - and _"),
         ("HEXGEN_LOG_LEVEL", "banana", "--log-level / HEXGEN_LOG_LEVEL: 'banana' must be one of DEBUG, INFO, WARNING, "
          "ERROR; DEBUG,redis=DEBUG also shows a library's"),
