@@ -27,7 +27,7 @@ def p95_by_rate(made: Sequence[Made], slo_s: float) -> Figure:
         logarithmic(axes, "y")
         mark(axes, slo_s, f"SLO {slo_s:.0f} s", upright=False)
         axes.set(xlabel="arrivals (workflows per second)", ylabel="P95 latency (s)")
-        axes.margins(x=0.12)  # room for the SLO's name
+        axes.margins(x=0.17)  # room for the SLO's name
         busiest = [one for one in made if one.run.rate == rates[-1]]
         beside(axes, list(_groups(made)), _means(busiest, _p95))
     return figure

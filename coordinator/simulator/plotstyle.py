@@ -105,9 +105,11 @@ def mark(axes: Axes, value: float, told: str, *, upright: bool) -> None:
 
 
 def logarithmic(axes: Axes, which: str) -> None:
-    """A logarithmic axis that reads 20, 50, 100 and not powers of ten."""
+    """A logarithmic axis that reads 20, 50, 100 and not powers of ten; to be called when all is drawn."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    marked = (1.0, 2.0, 5.0) if high > 12 * low else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    axis.set_major_locator(LogLocator(subs=marked, numticks=30))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
