@@ -43,17 +43,17 @@ def simulate(
     from coordinator.simulator.source import load_trace
 
     started = clock.monotonic_s()
-    wants_plots = not no_plots and (folder is not None or not as_json)
-    folder = files.plots_folder(folder or FOLDER, asked=folder is not None) if wants_plots else None
     trace = load_trace(load["trace"], prefixes=load["prefix_cache"])
     setting = Setting.of(trace, load_cluster(load["cluster"]))
     slo_s = slo_scale * alone_s(trace, A100)
     runs = [
         Run(policy, rate, seed, load["workflows"], slo_s, load["arrivals"], _parameters(policy, load["alpha"]))
-        for rate in rates
+        for rate in dict.fromkeys(rates)
         for policy in policies(wanted)
         for seed in range(load["seeds"])
     ]
+    wants_plots = not no_plots and (folder is not None or not as_json)
+    folder = files.plots_folder(folder or FOLDER, asked=folder is not None) if wants_plots else None
     with progress("runs") as tell:
         made = compare(setting, runs, tell)
     elapsed_s = clock.monotonic_s() - started

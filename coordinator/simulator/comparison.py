@@ -83,7 +83,7 @@ def every_policy() -> list[str]:
 def policies(wanted: str) -> list[str]:
     """The names in a list such as "vllm,flow", or all. Raises InvalidDocument."""
     known = every_policy()
-    names = known if wanted == "all" else [name.strip() for name in wanted.split(",")]
+    names = known if wanted == "all" else list(dict.fromkeys(name.strip() for name in wanted.split(",")))
     for name in names:
         if name not in known:
             raise InvalidDocument("--policy", f"{name!r} is not one of all, {', '.join(known)}")

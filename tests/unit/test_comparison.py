@@ -21,7 +21,7 @@ RUN = Run("flow", 0.2, 0, 40, 60.0)
 
 def test_all_are_the_registrys_policies_and_those_of_hindsight() -> None:
     assert policies("all") == [*names(), BEST, ORACLE]
-    assert policies("vllm, flow") == ["vllm", "flow"]
+    assert policies("vllm, flow,vllm") == ["vllm", "flow"]
     with pytest.raises(InvalidDocument, match="'flowing' is not one of all, vllm"):
         policies("flow,flowing")
 
