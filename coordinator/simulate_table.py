@@ -16,7 +16,7 @@ Runs = list[dict[str, Any]]
 
 def show(made: Sequence[Made], slo_s: float) -> None:
     """Print the figures of all runs, grouped by rate and policy."""
-    console = Console(soft_wrap=False)
+    console = Console(highlight=False)
     for rate in dict.fromkeys(one.run.rate for one in made):
         groups: dict[str, Runs] = {}
         for one in made:
