@@ -9,7 +9,15 @@ from typing import Protocol, TypeVar
 NONE = -1
 
 
-class EngineRecord(Protocol):
+class IdleLine(Protocol):
+    """The idle blocks of a cache: their tokens, and both ends of the line they stand in."""
+
+    idle_tokens: int
+    oldest: int
+    newest: int
+
+
+class EngineRecord(IdleLine, Protocol):
     """One engine: what it is, as in `InstanceProfile`, and what it holds, see `common.enginebatch`. In tokens and s."""
 
     prefill_tokens_per_s: float
@@ -27,7 +35,6 @@ class EngineRecord(Protocol):
     unprefilled_tokens: int
     prefilled_tokens: int
     waiting_tokens: int
-    idle_tokens: int
     iteration: int
     arrivals: int
     admissions: int
@@ -38,8 +45,6 @@ class EngineRecord(Protocol):
     joining_count: int
     decoding_ids: list[int]
     decoding_count: int
-    oldest: int
-    newest: int
 
     iterations: int
     linear_s: float

@@ -4,7 +4,7 @@ A prompt is named by its last block, its leaf. A block that is here has all befo
 together, and of idle ones the tail is always the older. Knows no time, no capacity and no sequences.
 """
 
-from common.enginerecords import NONE, Blocks, Cache, EngineRecord
+from common.enginerecords import NONE, Blocks, Cache, IdleLine
 
 
 def match(blocks: Blocks, cache: Cache, leaf: int, below: int) -> tuple[int, int]:
@@ -20,7 +20,7 @@ def match(blocks: Blocks, cache: Cache, leaf: int, below: int) -> tuple[int, int
     return blocks[here].end if here != NONE else 0, blocks[held].end if held != NONE else 0
 
 
-def hold(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int) -> None:
+def hold(e: IdleLine, blocks: Blocks, cache: Cache, leaf: int) -> None:
     """Hold all blocks, those still to be computed too: nobody else is admitted before they are."""
     b = leaf
     while b != NONE:
@@ -31,7 +31,7 @@ def hold(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int) -> None:
         b = blocks[b].parent
 
 
-def let_go(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int, computed: int) -> int:
+def let_go(e: IdleLine, blocks: Blocks, cache: Cache, leaf: int, computed: int) -> int:
     """Let go of all blocks. Returns the tokens nobody holds now.
 
     Those within the first `computed` tokens stay, idle. The tail goes first: without its head it is of no use.
@@ -49,7 +49,7 @@ def let_go(e: EngineRecord, blocks: Blocks, cache: Cache, leaf: int, computed: i
     return freed
 
 
-def evict(e: EngineRecord, blocks: Blocks, cache: Cache, tokens: int) -> None:
+def evict(e: IdleLine, blocks: Blocks, cache: Cache, tokens: int) -> None:
     """Drop idle blocks, least recently used first, until at least `tokens` are free or none is left."""
     while tokens > 0 and e.oldest != NONE:
         b = e.oldest
@@ -58,7 +58,7 @@ def evict(e: EngineRecord, blocks: Blocks, cache: Cache, tokens: int) -> None:
         tokens -= blocks[b].tokens
 
 
-def _link(e: EngineRecord, cache: Cache, b: int) -> None:
+def _link(e: IdleLine, cache: Cache, b: int) -> None:
     """To the newer end of the line of idle blocks."""
     cache[b].idle = True
     cache[b].older, cache[b].newer = e.newest, NONE
@@ -69,7 +69,7 @@ def _link(e: EngineRecord, cache: Cache, b: int) -> None:
     e.newest = b
 
 
-def _unlink(e: EngineRecord, cache: Cache, b: int) -> None:
+def _unlink(e: IdleLine, cache: Cache, b: int) -> None:
     """Out of the line of idle blocks."""
     older, newer = cache[b].older, cache[b].newer
     if older != NONE:

@@ -54,7 +54,7 @@ async def _stream(
     told, told_at, size = 0, clock.monotonic_s(), 0
     usage, reason = Usage(), None
     # Closed here and now, however this ends: the engine's room must not wait for the garbage collector.
-    async with aclosing(engine.generate(EngineCall(claim.request, call, claim.stage, claim.deadline_at))) as chunks:
+    async with aclosing(engine.generate(EngineCall(claim.request, call, claim.stage, claim.key_ms))) as chunks:
         async for chunk in chunks:
             if not pieces:
                 on_first()

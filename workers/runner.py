@@ -11,13 +11,15 @@ from common import clock
 from common.backoff import patiently
 from common.errors import HexgenError, SeatLost, StoreUnavailable, Unregistered
 from common.events import Outcome
-from common.model import Claim, InstanceProfile
+from common.model import Claim
 from common.store.cell import Cell
 from common.store.queues import Room, Seat, call_id
 from common.tasks import end
 from workers.answer import answer
 from workers.engines.protocol import Engine, EngineError
 from workers.lease import LeaseKeeper
+from workers.observer import Observer
+from workers.publisher import Publisher
 
 KV_SHARE = 0.98
 FINISHED_AT_HAND = 10_000
@@ -27,12 +29,14 @@ log = logging.getLogger("hexgen.worker")
 
 
 class Runner:
-    """Runs one instance's queue on one engine."""
+    """Runs one instance's queue on one engine, which the observer watches."""
 
-    def __init__(self, cell: Cell, engine: Engine, profile: InstanceProfile, seat: Seat, lease_ms: int) -> None:
+    def __init__(self, cell: Cell, engine: Engine, observer: Observer, seat: Seat, lease_ms: int) -> None:
         self._cell = cell
         self._engine = engine
-        self._profile = profile
+        self._observer = observer
+        self._profile = observer.profile
+        self.publisher = Publisher(cell.instances, observer, seat)
         self._seat = seat
         self._lease_ms = lease_ms
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -40,6 +44,7 @@ class Runner:
         self._something_ended = asyncio.Event()
         self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
+        self._shut = False
         self._waiter: asyncio.Task[bool] | None = None
         self._engine_dead = asyncio.Event()
         self._draining = False
@@ -55,24 +60,37 @@ class Runner:
 
     async def claim_loop(self) -> None:
         """Claim until draining. Raises SeatLost."""
+        self._observer.on_iteration = self._look_for_room
         while not self._draining:
             self._room_changed.clear()
             room = self._room()
-            open_now = room.requests > 0 and room.prefill_tokens > 0
-            claims = await self._claim(room) if open_now else []
+            self._shut = not room.is_open
+            claims = await self._claim(room) if room.is_open else []
             for claim in claims:
                 await self._start(claim)
             await asyncio.sleep(0)  # the engine takes a call when its task first runs; only then does its load tell
-            if not claims:
-                await self._wait(look=open_now)
+            if claims:
+                self.publisher.changed()
+            else:
+                await self._wait(look=room.is_open)
+
+    def _look_for_room(self) -> None:
+        """An iteration has begun or ended: wake the claim loop if it waits for less to prefill, and there is."""
+        if self._shut and self._room().is_open:
+            self._shut = False
+            self._room_changed.set()
+            self.publisher.changed()  # whoever plans may send more
 
     async def _claim(self, room: Room) -> list[Claim]:
         """One claim; should its reply be lost, the same call id gets the same answer."""
         call, queues = call_id(), self._cell.queues
         try:
-            return await patiently(
+            claims = await patiently(
                 lambda: queues.claim(self._seat, call, self._lease_ms, room), "claim", lambda: self._draining
             )
+            if not claims:
+                self._observer.found_nothing(room.kv_tokens)
+            return claims
         except StoreUnavailable:  # told to stop: what this claim may have got comes back when its lease ends
             return []
 
@@ -81,9 +99,8 @@ class Runner:
         load = self._engine.load()
         free_kv = int(KV_SHARE * self._profile.kv_tokens) - load.kv_tokens
         requests = min(self._profile.max_batch - len(self._running), FINISHED_AT_HAND - len(self._ended))
-        # The head of the queue alone must always fit an idle engine, else it would wait for ever.
-        kv = free_kv if self._running else self._profile.kv_tokens
-        return Room(requests, self._profile.chunk_tokens - load.unprefilled_tokens, max(0, kv))
+        unbegun = self._profile.chunk_tokens - load.unprefilled_tokens
+        return Room(requests, unbegun, max(0, free_kv), empty=not self._running)
 
     async def _wait(self, *, look: bool) -> None:
         """Until room comes free or, if there is room already, something is pushed."""
@@ -111,11 +128,16 @@ class Runner:
         self._running[claim.request] = task
 
     async def _run(self, claim: Claim) -> None:
+        self._observer.started(claim)
+        outcome = None
         try:
             outcome = await self._outcome(claim)
         except asyncio.CancelledError:
             self._forget(claim)
             raise
+        finally:
+            self._observer.ended(claim, outcome.usage if isinstance(outcome, Outcome) else None)
+            self.publisher.changed()
         if outcome is not None:
             self._ended.append((claim, outcome))
             self._something_ended.set()
@@ -264,6 +286,7 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
     claiming = asyncio.create_task(runner.claim_loop())
     handing_in = asyncio.create_task(runner.hand_in_loop())
     watching = asyncio.create_task(runner.health_loop())
+    publishing = asyncio.create_task(runner.publisher.run())
     stopping = asyncio.create_task(_changed(stop))
     losing = asyncio.create_task(_changed(runner.seat_lost))
     try:
@@ -279,7 +302,7 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         await runner.abandon()
         raise
     finally:
-        await end(claiming, handing_in, watching, stopping, losing)
+        await end(claiming, handing_in, watching, publishing, stopping, losing)
         await runner.close()
 
 

@@ -15,6 +15,7 @@ from common.store.cell import Cell
 from common.store.queues import Seat
 from workers.engines.protocol import Engine, EngineInfo
 from workers.lease import LeaseKeeper
+from workers.observer import Observer
 from workers.runner import Runner, run_until
 
 log = logging.getLogger("hexgen.worker")
@@ -57,6 +58,7 @@ class _Service:
     ) -> None:
         self._settings, self._cell, self._engine = settings, cell, engine
         self._info, self._options = info, options
+        self._observer = Observer(engine, info)
         self._stop = asyncio.Event()
         self._runner: Runner | None = None
 
@@ -72,6 +74,7 @@ class _Service:
             seat = await self._register()
             try:
                 await self._serve(seat)
+                self._tell()
                 return
             except Unregistered as error:
                 if self._stop.is_set():
@@ -92,7 +95,7 @@ class _Service:
 
     async def _serve(self, seat: Seat) -> None:
         settings, cell = self._settings, self._cell
-        self._runner = runner = Runner(cell, self._engine, self._info.profile, seat, settings.lease_ms)
+        self._runner = runner = Runner(cell, self._engine, self._observer, seat, settings.lease_ms)
         loop = asyncio.get_running_loop()
 
         def on_gone(request: str) -> None:
@@ -115,3 +118,10 @@ class _Service:
             log.warning("%s; what instance %s holds is taken over when its leases end", error, seat.instance)
         finally:
             await leases.ended()
+
+    def _tell(self) -> None:
+        seen = self._observer
+        log.info(
+            "instance %s has run %d requests; %.1f %% of its time it had nothing to prefill while one waited",
+            self._options.instance, seen.requests, 100 * seen.idle_prefill,
+        )  # fmt: skip

@@ -31,6 +31,7 @@ from hexgen_flow.commands.following import follow
 from workers.engines.noop import NoopEngine
 from workers.engines.protocol import Chunk, Engine, EngineCall
 from workers.lease import LeaseKeeper
+from workers.observer import Observer
 from workers.runner import Runner, run_until
 
 
@@ -132,10 +133,8 @@ async def _work(url: str, stop: asyncio.Event, engine: Engine) -> None:
     info = await engine.start()
     epoch = await cell.instances.register("noop", info.profile, info.models, [], info.features)
     seat = Seat("noop", epoch, "noop/1")
-    runner = Runner(cell, engine, info.profile, seat, 30_000)
-    leases = LeaseKeeper(
-        url, seat, "fanout", 30_000, on_gone=runner.gone, on_seat_lost=lambda _: stop.set(), load=lambda: None
-    )
+    runner = Runner(cell, engine, Observer(engine, info), seat, 30_000)
+    leases = LeaseKeeper(url, seat, "fanout", 30_000, on_gone=runner.gone, on_seat_lost=lambda _: stop.set())
     runner.attach(leases)
     leases.start()
     await run_until(runner, stop, 1.0)

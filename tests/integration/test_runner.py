@@ -18,6 +18,7 @@ from common.store.inbox import Commit
 from common.store.queues import Queues, Seat
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.lease import LeaseKeeper
+from workers.observer import Observer
 from workers.runner import Runner, run_until
 
 PROFILE = InstanceProfile("gated", 1000.0, 0.01, 0.001, 1e-7, kv_tokens=1000, max_batch=2, chunk_tokens=512)
@@ -129,7 +130,7 @@ async def bench(
     head = Head("t", "w", "d", {}, Slo(0, 1))
     await cell.inbox.accept("w1", "0-1", "x", head, wire.pack({}), 60_000)
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
-    runner = Runner(cell, engine, PROFILE, seat, LEASE_MS)
+    runner = Runner(cell, engine, Observer(engine, await engine.start()), seat, LEASE_MS)
     loop = asyncio.get_running_loop()
     leases = LeaseKeeper(
         server.url, seat, namespace, LEASE_MS,

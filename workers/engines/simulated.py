@@ -76,6 +76,7 @@ class SimulatedEngine:
         self._profile = profile
         self._responder = responder
         self._models = models
+        self._features = FEATURES if prefix_cache else FEATURES - {"prefix_cache"}
         self._time_scale = time_scale
         self._now = now
         self._sleep = sleep
@@ -91,7 +92,7 @@ class SimulatedEngine:
     async def start(self) -> EngineInfo:
         """Begin to serve. The profile told is the one seen from outside: `time_scale` times as fast."""
         self._loop = asyncio.create_task(self._run())
-        return EngineInfo(self._models, _hastened(self._profile, self._time_scale), FEATURES, self._time_scale)
+        return EngineInfo(self._models, _hastened(self._profile, self._time_scale), self._features, self._time_scale)
 
     async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         """Stream the answer: a chunk after each stretch of iterations, or less often to a slow reader."""

@@ -18,8 +18,8 @@ from workers.engines.inflight import InFlight
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.engines.watch_parent import end_with_parent
 
-FEATURES = frozenset({"json_schema", "prefix_cache", "priority"})
-"""And "chat", where the model has a chat template."""
+FEATURES = frozenset({"json_schema", "priority"})
+"""And "chat", where the model has a chat template; "prefix_cache", unless it is turned off."""
 ENDINGS = {"stop": "stop", "length": "length", "abort": "abort", "repetition": "stop"}
 """vLLM's finish reasons in the protocol's words; any other is an error."""
 CHARS_PER_TOKEN = 4
@@ -156,7 +156,8 @@ class VllmEngine:
         )
         profile = await warmup.measure(self._rehearse, self._calls, known)
         chat = getattr(self._engine.get_tokenizer(), "chat_template", None) is not None
-        return EngineInfo(self._models, profile, FEATURES | ({"chat"} if chat else frozenset()))
+        more = {"chat": chat, "prefix_cache": bool(cache.enable_prefix_caching)}
+        return EngineInfo(self._models, profile, FEATURES | {name for name, there in more.items() if there})
 
     async def _rehearse(self, prompt_tokens: int, output_tokens: int) -> None:
         """Run one prompt of tokens that no other begins with."""
