@@ -3,29 +3,35 @@
 Live are a Redis server, a coordinator and a worker for each instance, every one a process, with simulated engines that
 run --scale times faster than the real ones; each run has them anew. The simulator is given the same workflows, arrivals
 and lengths, and the same means to know. Where all depends on who comes first by a millisecond (round robin on
-unequal instances), one run of it says little: it runs several times, each with another delay between calls. Times are
-printed as of the real engines.
+unequal instances), one run of it says little: it runs several times, each with another delay between calls, around the
+one measured on this machine beforehand. Times are printed as of the real engines.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from statistics import fmean, stdev
 
 import click
 from chains import BenchmarkError
 from comparing import Plan, plan_options, planned
 from replay import Document, documents, percentile
-from replay_ours import run
+from replay_ours import Ended, run
 
 from common.errors import HexgenError
 from common.policy.registry import policy as rules_of
 from common.store.embedded import EmbeddedServerError
 from coordinator.simulator.simulation import simulate
+from coordinator.simulator.trace import TracedCall, TracedWorkflow
 
 PREDICTIONS = 20
 SPREAD = 0.2
-"""The delays of the predictions lie so much around the one given, up and down."""
+"""The hops of the predictions lie so much around the one measured, up and down."""
+PROBE = (TracedWorkflow(tuple(TracedCall("probe", 64, 8, (at - 1,) if at else ()) for at in range(20))),)
+PROBES, PROBE_RATE = 4, 0.05
+"""So many workflows with next to nothing to do, at so many a second, tell what this machine adds to each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +58,52 @@ def latency(values: Sequence[float]) -> Latency:
     return Latency(percentile(values, 50), percentile(values, 95))
 
 
-def predictions(plan: Plan, policy: str, seed: int, hop_s: float) -> tuple[Latency, ...]:
-    """What the simulator says. hop_s: from a call's end to the next call, in this machine's time."""
+def simulated(plan: Plan, policy: str, seed: int, hop_s: float) -> list[float]:
+    """Latencies. hop_s: from a call's end to the next call, in this machine's time."""
     load, rules = plan.load(seed), rules_of(policy, plan.parameters())
-    found = []
-    for number in range(PREDICTIONS):
-        hop = plan.scale * hop_s * (1.0 + SPREAD * (2.0 * number / (PREDICTIONS - 1) - 1.0))
-        came = simulate(load.workload(), load.profiles, rules, hop_s=hop)
-        found.append(latency(came.latency_s.tolist()))
-    return tuple(found)
+    found: list[float] = simulate(load.workload(), load.profiles, rules, hop_s=plan.scale * hop_s).latency_s.tolist()
+    return found
 
 
-def compare(plan: Plan, policies: Sequence[str], seeds: int, hop_s: float, tell: Callable[[str], None]) -> list[Pair]:
+def live(plan: Plan, known: Sequence[Document], policy: str, seed: int) -> list[Ended]:
+    """The same with processes."""
+    return run(plan.deployment(policy), plan.load(seed), known, plan.give_up_s)
+
+
+def measured_hop_s(plan: Plan, policy: str) -> float:
+    """This machine's time from a call's end to the next call: what a chain of short calls takes beyond its engines."""
+    probe = replace(plan, trace=PROBE, workflows=PROBES, rate=PROBE_RATE)
+    took_s = fmean(one.latency_s for one in live(probe, documents(PROBE), policy, seed=0))
+    engines_s = fmean(simulated(probe, policy, seed=0, hop_s=0.0))
+    return max(0.0, took_s - engines_s) / plan.scale / len(PROBE[0].calls)
+
+
+def pair(plan: Plan, known: Sequence[Document], policy: str, seed: int, hop_s: float) -> Pair:
+    """One run live, and its predictions."""
+    hops = [hop_s * (1.0 + SPREAD * (2.0 * number / (PREDICTIONS - 1) - 1.0)) for number in range(PREDICTIONS)]
+    predictions = tuple(latency(simulated(plan, policy, seed, hop)) for hop in hops)
+    ended = live(plan, known, policy, seed)
+    late_s = max(one.late_s for one in ended)
+    return Pair(policy, seed, latency([one.latency_s for one in ended]), predictions, late_s)
+
+
+def compare(
+    plan: Plan, policies: Sequence[str], seeds: int, hops_s: Mapping[str, float], together: int,
+    tell: Callable[[str], None],
+) -> list[Pair]:  # fmt: skip
     """All runs, policy by policy within a seed, so that a busy minute of the machine does not fall on one of them."""
     known = documents(plan.trace)
-    return [_pair(plan, known, policy, seed, hop_s, tell) for seed in range(seeds) for policy in policies]
-
-
-def _pair(
-    plan: Plan, known: Sequence[Document], policy: str, seed: int, hop_s: float, tell: Callable[[str], None]
-) -> Pair:
-    simulated = predictions(plan, policy, seed, hop_s)
-    ended = run(plan.deployment(policy), plan.load(seed), known, plan.give_up_s)
-    live = latency([one.latency_s for one in ended])
-    late_s = max(one.late_s for one in ended)
-    expected_s = fmean(one.p95_s for one in simulated)
-    tell(f"seed {seed}, {policy}: P95 {live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {late_s:.2f} s late")
-    return Pair(policy, seed, live, simulated, late_s)
+    # Started anew, not forked, and each run in the main thread of its process: its children are tied to that.
+    with ProcessPoolExecutor(together, mp_context=get_context("spawn")) as pool:
+        started = [
+            pool.submit(pair, plan, known, policy, seed, hops_s[policy]) for seed in range(seeds) for policy in policies
+        ]
+        for future in as_completed(started):
+            one = future.result()
+            expected_s = fmean(latency.p95_s for latency in one.simulated)
+            figures = f"P95 {one.live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {one.late_s:.2f} s late"
+            tell(f"seed {one.seed}, {one.policy}: {figures}")
+        return [future.result() for future in started]
 
 
 def means(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -108,21 +133,28 @@ def table(rows: dict[str, dict[str, float]]) -> str:
 
 @click.command(help=__doc__)
 @click.option("--policies", default="vllm,ray,hexgen,flow", show_default=True, help="names with commas between them")
-@click.option("--hop-ms", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+@click.option("--hop-ms", type=click.FloatRange(0, min_open=True), show_default="measured",
               help="simulated: this machine's time from the end of a call to the next")  # fmt: skip
+@click.option("--together", type=click.IntRange(1, 64), default=1, show_default=True, help="live runs at a time")
 @plan_options
-def main(policies: str, hop_ms: float, seeds: int, as_json: bool, **options: object) -> None:
+def main(policies: str, hop_ms: float | None, together: int, seeds: int, as_json: bool, **options: object) -> None:
     names = [name.strip() for name in policies.split(",")]
     try:
         plan = planned(names, **options)  # type: ignore[arg-type]
-        pairs = compare(plan, names, seeds, hop_ms / 1000, lambda line: click.echo(line, err=True))
+        hops_s = {name: measured_hop_s(plan, name) if hop_ms is None else hop_ms / 1000 for name in names}
+        pairs = compare(plan, names, seeds, hops_s, together, lambda line: click.echo(line, err=True))
     except (BenchmarkError, EmbeddedServerError, HexgenError) as error:
         raise click.ClickException(str(error)) from None
-    rows = {name: means([pair for pair in pairs if pair.policy == name]) for name in names}
+    rows = {name: means([one for one in pairs if one.policy == name]) for name in names}
+    told_ms = {name: round(1000 * hop_s, 2) for name, hop_s in hops_s.items()}
     if as_json:
-        click.echo(json.dumps({"policies": rows, "runs": [asdict(pair) for pair in pairs], **plan.about()}))
+        runs = [asdict(one) for one in pairs]
+        click.echo(json.dumps({"policies": rows, "runs": runs, "hop_ms": told_ms, **plan.about()}))
     else:
         click.echo(table(rows))
+        click.echo(
+            "from a call's end to the next, ms of this machine: " + ", ".join(f"{n} {ms}" for n, ms in told_ms.items())
+        )
 
 
 if __name__ == "__main__":
