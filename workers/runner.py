@@ -78,8 +78,7 @@ class Runner:
         """An iteration has begun or ended: wake the claim loop if it waits for less to prefill, and there is."""
         if self._shut and self._room().is_open:
             self._shut = False
-            self._room_changed.set()
-            self.publisher.changed()  # whoever plans may send more
+            self._changed()  # whoever plans may send more
 
     async def _claim(self, room: Room) -> list[Claim]:
         """One claim; should its reply be lost, the same call id gets the same answer."""
@@ -137,16 +136,15 @@ class Runner:
             raise
         finally:
             self._observer.ended(claim, outcome.usage if isinstance(outcome, Outcome) else None)
-            self.publisher.changed()
         if outcome is not None:
             self._ended.append((claim, outcome))
             self._something_ended.set()
         self._running.pop(claim.request, None)
-        self._room_changed.set()
+        self._changed()
 
     async def _outcome(self, claim: Claim) -> Outcome | EngineError | None:
         """What came of a request; None when its engine has died under it: then draining gives it back."""
-        told = (self._room_changed.set, lambda text: self._tell(claim, text))
+        told = (self._changed, lambda text: self._tell(claim, text))
         try:
             return await answer(self._engine, claim, self._seat.instance, *told)
         except EngineError as error:
@@ -154,6 +152,11 @@ class Runner:
         except Exception as error:
             log.exception("request %s: unexpected error", claim.request)
             return EngineError(f"worker error: {type(error).__name__}: {error}")
+
+    def _changed(self) -> None:
+        """The engine holds other than it did."""
+        self._room_changed.set()
+        self.publisher.changed()
 
     async def _engine_died(self) -> bool:
         try:
@@ -183,7 +186,7 @@ class Runner:
         assert self._leases is not None
         self._running.pop(claim.request, None)
         self._leases.drop(claim.request, claim.token)
-        self._room_changed.set()
+        self._changed()
 
     async def hand_in_loop(self) -> None:
         """Hand in what has ended, all that is there in one go; while the store is away it is kept."""
