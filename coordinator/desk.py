@@ -15,7 +15,7 @@ from common.policy.rules import Rules
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.inbox import Look
-from common.store.tuning import Parameters
+from common.store.tuning import NONE, Parameters
 from coordinator.cluster import Cluster
 from coordinator.definitions import OwnDefinitions
 from coordinator.estimates import Estimates
@@ -39,6 +39,7 @@ class Desk:
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
         self._own_values = {"alpha": settings.alpha}
         self.values: dict[str, float] = self._own_values
+        self._taken = NONE
         self.policy: Rules = policy(settings.policy, self.values)
         self.estimates = Estimates()
         self.reports = Reports()
@@ -56,7 +57,6 @@ class Desk:
             turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
             instances = await self.cell.instances.all()
             tools = tuple((await self.cell.offers.all()).values())
-            self.take(await self.cell.tuning.parameters())
             self._cluster = Cluster(
                 instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms
             )
@@ -66,18 +66,18 @@ class Desk:
 
     def take(self, found: Parameters) -> None:
         """Go on with the tuner's values, if they are for this policy and there are any, else with the settings'."""
-        name, tuned = self.settings.policy, found.values if found.policy == self.settings.policy else {}
-        values = {**self._own_values, **tuned}
-        if values == self.values:
+        if (found.version, found.policy) == (self._taken.version, self._taken.policy):
             return
+        self._taken, name = found, self.settings.policy
+        values = self._own_values | (dict(found.values) if found.policy == name else {})
         try:
             self.policy = policy(name, values)
         except InvalidDocument as error:
-            log.warning("version %d of the parameters of policy %s is not taken: %s", found.version, name, error)
-        else:
-            log.info(
-                "policy %s goes on with %s", name, ", ".join(f"{key} {value:.3g}" for key, value in values.items())
-            )
+            log.warning("policy %s: version %d of its parameters is not taken: %s", name, found.version, error)
+            return
+        if values != self.values:
+            told = " ".join(f"{key} {value:.3g}" for key, value in values.items())
+            log.info("policy %s goes on with %s", name, told)
         self.values = values
 
     def refresh(self) -> None:

@@ -1,4 +1,7 @@
-"""The roster: what becomes of instances and tool workers, told once per change. Reads only; others act on it."""
+"""The roster: what becomes of instances and tool workers, told once per change. Reads only; others act on it.
+
+With each look it also reads what the tuner has chosen.
+"""
 
 import logging
 from typing import NamedTuple
@@ -33,6 +36,7 @@ class Roster:
     async def look(self) -> None:
         """Tell what has changed; the first time, who is there."""
         cell = self._desk.cell
+        self._desk.take(await cell.tuning.parameters())
         now = {f"instance {known.id}": Seen(known.status, known.epoch) for known in await cell.instances.all()}
         now |= {f"tool worker {name}": Seen("ready") for name in await cell.offers.all()}
         before, self._before = self._before, now

@@ -5,12 +5,15 @@ from test_completions import answer, submit
 
 from common.events import Outcome
 from common.model import Usage
+from common.policy.registry import policy
+from common.policy.rules import Rules
 from common.settings import load
 from common.store.cell import Cell
 from common.store.queues import Room, Seat, call_id
 from common.store.tuning import NONE, Parameters
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
+from coordinator.loops.roster import Roster
 
 
 async def complete(cell: Cell, desk: Desk, name: str, seat: Seat) -> None:
@@ -75,6 +78,26 @@ async def test_decisions_take_effect_once_and_are_kept(cell: Cell) -> None:
     assert await tuning.follow(history[0][0], 0.01) == history[1:]
     await tuning.forget()
     assert await tuning.parameters() == NONE
+
+
+async def test_a_coordinator_takes_what_is_for_its_policy_and_goes_back_to_its_own(cell: Cell) -> None:
+    desk = Desk(cell, load(policy="hexgen", alpha=0.5))
+    roster, own = Roster(desk), desk.policy
+
+    async def took() -> Rules:
+        await roster.look()
+        return desk.policy
+
+    assert await took() == own
+    await cell.tuning.decide(0, {}, None, "flow", {"harm": 3.0})
+    assert await took() == own
+    await cell.tuning.decide(1, {}, None, "hexgen", {"alpha": 0.9})
+    assert await took() == policy("hexgen", {"alpha": 0.9})
+    assert desk.values == {"alpha": 0.9}
+    await cell.tuning.decide(2, {}, None, "hexgen", {"alpha": 7.0})
+    assert await took() == policy("hexgen", {"alpha": 0.9})
+    await cell.tuning.forget()
+    assert await took() == own
 
 
 @pytest.mark.parametrize("field", ["values", "version", "memory"])
