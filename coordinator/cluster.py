@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from common.events import Outcome
 from common.model import Instance
 from common.policy.cost import exec_s, serves
 from common.policy.dispatch import choose, wait_s
@@ -60,7 +59,6 @@ class Cluster:
         self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
         self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
-        self._speeds = {instance.id: estimates.speed(instance.id) for instance in self.instances}
 
     def serving(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> list[Instance]:
         """The ready instances that can serve such a request, whatever its length."""
@@ -74,10 +72,6 @@ class Cluster:
         able = [i.profile.longest_prompt for i in self._registered if serves(i, model, requires, features)]
         return max(able, default=0)
 
-    def exec_s(self, instance: Instance, prompt_tokens: float, output_tokens: float) -> float:
-        """Predicted execution time there, in s."""
-        return exec_s(instance.profile, prompt_tokens, output_tokens, self._speeds[instance.id])
-
     def choose(self, instances: Sequence[Instance], call: Waiting) -> tuple[int, float]:
         """The policy's choice among these, and the wait to expect there in s."""
         candidates = [self._candidate(instance) for instance in instances]
@@ -85,7 +79,7 @@ class Cluster:
         dice = (self._dice(), self._dice())
         chosen = choose(self.policy, call, candidates, everyone, len(instances), self.turn, dice)
         self.turn += 1
-        name, cost = instances[chosen].id, self.exec_s(instances[chosen], call.prompt_tokens, call.expected_tokens)
+        name, cost = instances[chosen].id, exec_s(instances[chosen].profile, call.prompt_tokens, call.expected_tokens)
         self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(cost)
         return chosen, wait_s(candidates[chosen])
 
@@ -94,14 +88,6 @@ class Cluster:
         found.backlog_s = max(0, self.backlog_ms.get(instance.id, 0)) / 1000
         found.queued_tokens = found.backlog_s / step_s(found, 0.0)
         return found
-
-    def compare(self, outcome: Outcome) -> None:
-        """Learn an instance's speed from a request that ran there."""
-        for instance in self.instances:
-            if instance.id == outcome.instance and outcome.run_ms > 0:
-                usage = outcome.usage
-                predicted = exec_s(instance.profile, usage.prompt_tokens, usage.output_tokens)
-                self.estimates.saw_speed(instance.id, predicted, outcome.run_ms / 1000)
 
     def stage_s(self, workflow: str, stage: StageSpec) -> float:
         """Expected time of one request of a stage, the mean over the instances that serve it, in s."""
@@ -116,7 +102,7 @@ class Cluster:
         output = self.estimates.output_tokens(workflow, stage)
         features = needed_features(stage.body)
         instances = self.serving(stage.body.model, stage.body.requires, features) or self.instances
-        costs = [self.exec_s(instance, prompt, output) for instance in instances]
+        costs = [exec_s(instance.profile, prompt, output) for instance in instances]
         return sum(costs) / len(costs) if costs else 1.0
 
 

@@ -105,11 +105,6 @@ class Estimates:
         count, hits = self._read(kind, workflow, stage, 2)
         return (HINT_WEIGHT * hint + hits) / (HINT_WEIGHT + count)
 
-    def speed(self, instance: str) -> float:
-        """Observed over predicted execution time of an instance."""
-        _, predicted, observed = self._sums.get(f"speed/{instance}", (0.0, 0.0, 0.0))
-        return (1.0 + observed) / (1.0 + predicted)
-
     def learn(self, workflow: str, stage: StageSpec, outcome: Outcome) -> None:
         """A request of this stage finished. From an engine that reports no usage there is nothing to learn."""
         usage = outcome.usage
@@ -130,10 +125,6 @@ class Estimates:
         """A `while` was evaluated after this round, from 0."""
         for kind in ("while", _while(round)):
             self._observe(_name(kind, workflow, stage), float(again))
-
-    def saw_speed(self, instance: str, predicted_s: float, observed_s: float) -> None:
-        """A request ran for observed_s where predicted_s were expected."""
-        self._observe(f"speed/{instance}", predicted_s, observed_s)
 
     def _observe(self, name: str, *values: float) -> None:
         if name not in self._sums and len(self._sums) >= MOST_NAMES:

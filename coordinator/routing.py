@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from common.model import LINE, TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
+from common.policy.cost import exec_s
 from common.policy.urgency import Facts, offset_s
 from common.prefix import chain
 from coordinator.cluster import Cluster, Waiting, load_ms, needed_features
@@ -124,7 +125,7 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
         able = [instance for instance in serving if instance.profile.longest_prompt == longest]
         prompt_tokens = longest
     output_tokens = estimates.output_tokens(name, at.spec)
-    costs = [cluster.exec_s(instance, prompt_tokens, output_tokens) for instance in able]
+    costs = [exec_s(instance.profile, prompt_tokens, output_tokens) for instance in able]
     mean_s = sum(costs) / len(costs)
     name, cost_s, wait_s = LINE, mean_s, 0.0
     if not cluster.policy.late:

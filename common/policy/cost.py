@@ -21,16 +21,16 @@ class Figures(Protocol):
     def kv_s_per_token(self) -> float: ...
 
 
-def exec_s(profile: Figures, prompt_tokens: float, output_tokens: float, speed: float = 1.0) -> float:
+def exec_s(profile: Figures, prompt_tokens: float, output_tokens: float) -> float:
     """Seconds a request takes alone on an instance: prefill of i tokens, then o decode iterations (batch 1).
 
     prefill = i / R * (1 + i / 106000); an iteration = overhead + weights + 1 / R + kappa * (i + o / 2), the KV growing
-    from i to i + o. `speed` is the instance's observed over predicted time.
+    from i to i + o.
     """
     prefill = prefill_s(profile.prefill_tokens_per_s, prompt_tokens, 0.0)
     kv = profile.kv_s_per_token * (prompt_tokens + 0.5 * output_tokens)
     step = profile.overhead_s + profile.weights_s + 1.0 / profile.prefill_tokens_per_s + kv
-    return speed * (prefill + output_tokens * step)
+    return prefill + output_tokens * step
 
 
 def prefill_s(rate: float, prompt_tokens: float, cached_tokens: float) -> float:

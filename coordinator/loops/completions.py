@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common import events
 from common.errors import StoreRefused, StoreUnavailable
 from common.model import Head, Slo
 from common.recorded import pack
@@ -82,7 +81,7 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
         if answer.state == 1 and turn.step is not None:
             _tell_end(desk, turn.step)
         if answer.state == 1 and turn.step is not None and not turn.fault:
-            _done(desk, turn.step, turn.look, cluster)
+            _done(desk, turn.step, turn.look)
         else:
             desk.forget(turn.call.workflow)
         if answer.state == 0:
@@ -174,7 +173,7 @@ def _tell_end(desk: Desk, step: core.Step) -> None:
         )
 
 
-def _done(desk: Desk, step: core.Step, look: Look, cluster: Cluster) -> None:
+def _done(desk: Desk, step: core.Step, look: Look) -> None:
     """The step has taken effect: remember its state and learn from it."""
     workflow = step.workflow
     if step.status == "running":
@@ -190,6 +189,3 @@ def _done(desk: Desk, step: core.Step, look: Look, cluster: Cluster) -> None:
             desk.estimates.saw_branch(name, choice.spec, choice.held)
         else:
             desk.estimates.saw_round(name, choice.spec, choice.round, choice.held)
-    for event in look.mail:
-        if isinstance(event, events.Completed):
-            cluster.compare(event.outcome)

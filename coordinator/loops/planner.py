@@ -1,4 +1,4 @@
-"""The planner: whenever something joins the line, or room comes free, the line is planned anew and what may start placed.
+"""The planner: whenever something joins the line, or room comes free, the line is planned and what may start placed.
 
 Any number of coordinators plan: a wake calls one of them, and of two plans made at once only the first counts.
 """
@@ -67,5 +67,4 @@ class Planner:
         return [request for request, since in self._unserved.items() if now - since >= UNSERVED_S]
 
     def _cost_ms(self, request: Asked, instance: Instance) -> int:
-        speed = self._desk.estimates.speed(instance.id)
-        return load_ms(exec_s(instance.profile, request.prompt_tokens, request.expected_tokens, speed))
+        return load_ms(exec_s(instance.profile, request.prompt_tokens, request.expected_tokens))

@@ -3,8 +3,6 @@
 import pytest
 from core_bench import definition, instance
 
-from common.events import Outcome
-from common.model import Usage
 from common.policy.cost import exec_s
 from common.policy.registry import policy
 from coordinator.cluster import LONGEST_LOAD_MS, Cluster, Waiting, load_ms
@@ -57,27 +55,6 @@ def test_round_robin_ignores_the_backlog():
 @pytest.mark.parametrize(("cost_s", "load"), [(0.0, 1), (0.0004, 1), (1.5, 1500), (1e30, LONGEST_LOAD_MS)])
 def test_a_load_is_at_least_a_millisecond_and_bounded(cost_s, load):
     assert load_ms(cost_s) == load
-
-
-def test_an_instance_that_is_slower_than_its_profile_counts_as_slower():
-    known = Estimates()
-    view = cluster(FAST, SLOW, estimates=known)
-    predicted = exec_s(FAST.profile, 1000, 100)
-    for _ in range(100):
-        view.compare(Outcome("x", "fast", 0, round(2000 * predicted), Usage(1000, 100)))
-    assert view.exec_s(FAST, 1000, 100) == predicted
-    later = cluster(FAST, SLOW, estimates=known)
-    assert later.exec_s(FAST, 1000, 100) == pytest.approx(2 * predicted, rel=0.01)
-    assert later.exec_s(SLOW, 1000, 100) == exec_s(SLOW.profile, 1000, 100)
-
-
-def test_what_ran_nowhere_or_in_no_time_teaches_no_speed():
-    known = Estimates()
-    view = cluster(FAST, estimates=known)
-    view.compare(Outcome("x", "gone", 0, 100, Usage(1000, 100)))
-    view.compare(Outcome("x", "tools", 0, 100))
-    view.compare(Outcome("x", "fast", 0, 0, Usage(1000, 100)))
-    assert known.take_added() == {}
 
 
 STAGES = definition(

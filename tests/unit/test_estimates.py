@@ -47,7 +47,6 @@ def test_at_the_start_the_hints_hold():
     assert new.cached_share("w", STAGES["bare"]) == 0
     assert new.branch("w", STAGES["bare"]) == 0.5
     assert new.goes_on("w", STAGES["rounds"]) == [0.5] * 39 + [0.0]
-    assert new.speed("i") == 1
 
 
 def test_a_wrong_hint_is_soon_outvoted():
@@ -131,22 +130,12 @@ def test_an_empty_answer_is_an_answer():
     assert known.output_tokens("w", STAGES["hinted"]) == pytest.approx(37.5)
 
 
-def test_speed_is_observed_over_predicted_time():
-    known = Estimates()
-    for _ in range(50):
-        known.saw_speed("slow", 2.0, 3.0)
-        known.saw_speed("fast", 2.0, 1.0)
-    assert known.speed("slow") == pytest.approx(151 / 101, rel=0.01)
-    assert known.speed("fast") == pytest.approx(51 / 101, rel=0.01)
-    assert known.speed("new") == 1
-
-
 def test_what_was_taken_is_not_given_twice():
     known = Estimates()
-    known.saw_speed("i", 1.0, 2.0)
-    assert known.take_added() == {"speed/i": (1.0, 1.0, 2.0)}
+    known.saw_branch("w", STAGES["bare"], True)
+    assert list(known.take_added().values()) == [(1.0, 1.0)]
     assert known.take_added() == {}
-    assert known.speed("i") == 1.5
+    assert known.branch("w", STAGES["bare"]) > 0.5
 
 
 class Shared:

@@ -3,6 +3,7 @@
 import pytest
 from core_bench import Bench, definition
 
+from common.policy.cost import exec_s
 from common.policy.registry import policy
 from coordinator.places import find
 from coordinator.remaining import Remaining
@@ -184,7 +185,7 @@ def test_many_running_copies_cost_no_more_than_a_look_at_some():
 
 def test_an_llm_stage_counts_as_the_mean_of_the_instances_that_serve_it():
     one = bench({"a": {"prompt": "x" * 4000, "expect": {"output_tokens": 100}}})
-    costs = [one.cluster.exec_s(instance, 1000, 100) for instance in one.cluster.instances]
+    costs = [exec_s(instance.profile, 1000, 100) for instance in one.cluster.instances]
     assert left(one) == pytest.approx(sum(costs) / 2)
 
 
