@@ -111,7 +111,9 @@ def _drive(
     for number, (at_s, which) in enumerate(arrivals):
         asyncio.run(clock.sleep(max(0.0, begun_at + at_s - clock.monotonic_s())))
         check(others, begun_at + at_s + give_up_s, give_up_s)
-        submitted.append(client.submit(known[which], {"mark": mark(number)}, slo_s=load.slo_s / scale))
+        workflow = load.trace[which]
+        slo_s = load.slo_s * workflow.slo_scale / scale
+        submitted.append(client.submit(known[which], {"mark": mark(number)}, slo_s=slo_s, tenant=workflow.tenant))
     give_up_at = begun_at + arrivals[-1][0] + give_up_s
     found = []
     for identifier, (at_s, _) in zip(submitted, arrivals, strict=True):
