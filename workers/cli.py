@@ -30,6 +30,8 @@ ENGINES = ("simulated", "vllm", "noop")
 @click.option("--profile", default="a100", show_default=True, help=f"simulated: {', '.join(sorted(PROFILES))}")
 @click.option("--time-scale", type=Finite(0, min_open=True), default=1.0, show_default=True,
               help="simulated: how many times faster than the real engine")  # fmt: skip
+@click.option("--prefix-cache/--no-prefix-cache", default=True, show_default=True,
+              help="simulated: whether prompts that begin alike are computed once")  # fmt: skip
 @click.option(
     "--responder", default="echo", show_default=True, help="simulated: who writes the answers, name or name:options"
 )
@@ -45,8 +47,8 @@ ENGINES = ("simulated", "vllm", "noop")
 @process_options
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED)
 def worker(
-    instance: str, engine: str, profile: str, time_scale: float, responder: str, models: tuple[str, ...],
-    labels: tuple[str, ...], grace_s: float, engine_args: tuple[str, ...], **flags: Any,
+    instance: str, engine: str, profile: str, time_scale: float, prefix_cache: bool, responder: str,
+    models: tuple[str, ...], labels: tuple[str, ...], grace_s: float, engine_args: tuple[str, ...], **flags: Any,
 ) -> None:  # fmt: skip
     """Run one instance: an engine and its queue. What follows -- goes to vLLM's engine arguments."""
     values = settings.load(**flags)
@@ -55,15 +57,16 @@ def worker(
         raise InvalidDocument(engine_args[0], f"the {engine} engine takes no arguments after --")
     options = service.InstanceOptions(instance, labels, grace_s)
     try:
-        chosen = _engine(engine, profile, time_scale, responder, models, engine_args)
+        chosen = _engine(engine, profile, time_scale, prefix_cache, responder, models, engine_args)
         asyncio.run(service.run(values, chosen, options))
     except EngineError as error:
         raise HexgenError(f"engine {engine}: {error}") from None
 
 
 def _engine(
-    engine: str, profile: str, time_scale: float, responder: str, models: tuple[str, ...], engine_args: tuple[str, ...]
-) -> Engine:
+    engine: str, profile: str, time_scale: float, prefix_cache: bool, responder: str, models: tuple[str, ...],
+    engine_args: tuple[str, ...],
+) -> Engine:  # fmt: skip
     """The engine asked for. Only the one chosen is imported: vLLM takes long."""
     if engine == "vllm":
         from workers.engines.vllm_engine import VllmEngine
@@ -83,6 +86,7 @@ def _engine(
         responder=load_responder(responder),
         models=models or ("default",),
         time_scale=time_scale,
+        prefix_cache=prefix_cache,
     )
 
 

@@ -20,7 +20,8 @@ class ModelledEngine:
     """Runs prompts on the engine model and reports its iterations, each late by up to `noise` of its time."""
 
     def __init__(self, noise: float = 0.0) -> None:
-        self.calls = InFlight()
+        self.now = 0.0
+        self.calls = InFlight(lambda: self.now)
         self.calls.kv_room = TRUE.kv_tokens
         self._model = EngineModel(TRUE, prefix_cache=False)
         self._noise = noise
@@ -34,9 +35,9 @@ class ModelledEngine:
         while not finished:
             before, decoding = self._model.prefilled_tokens, len(self._model.decoding)
             seconds, finished = self._model.step()
-            seconds *= 1 + self._noise * self._random.random()
+            self.now += seconds * (1 + self._noise * self._random.random())
             held = self._model.kv_tokens / TRUE.kv_tokens
-            self.calls.iteration(self._model.prefilled_tokens - before, decoding, held, seconds)
+            self.calls.iteration(self._model.prefilled_tokens - before, decoding, held)
 
 
 async def test_the_engine_model_measured_like_an_engine_gives_its_profile() -> None:

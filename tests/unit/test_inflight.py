@@ -7,8 +7,15 @@ from workers.engines.protocol import EngineLoad, Progress
 NOTHING = EngineLoad(running=0, unprefilled_tokens=0, kv_tokens=0)
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def calls(kv_room: int = 1000) -> InFlight:
-    made = InFlight()
+    made = InFlight(Clock())
     made.kv_room = kv_room
     return made
 
@@ -35,11 +42,11 @@ def test_a_better_count_replaces_the_first() -> None:
 def test_chunks_lessen_what_is_unprefilled_and_fill_the_cache() -> None:
     held = calls()
     held.submit("a", 600)
-    held.iteration(prompt_tokens=200, decoding=0, kv_share=0.2, seconds=0.1)
+    held.iteration(prompt_tokens=200, decoding=0, kv_share=0.2)
     assert held.load() == EngineLoad(running=1, unprefilled_tokens=400, kv_tokens=600)
-    held.iteration(prompt_tokens=400, decoding=0, kv_share=0.6, seconds=0.1)
+    held.iteration(prompt_tokens=400, decoding=0, kv_share=0.6)
     held.made("a", 1, cached_tokens=0)
-    held.iteration(prompt_tokens=0, decoding=1, kv_share=0.61, seconds=0.1)
+    held.iteration(prompt_tokens=0, decoding=1, kv_share=0.61)
     assert held.load() == EngineLoad(running=1, unprefilled_tokens=0, kv_tokens=610)
 
 
@@ -47,7 +54,7 @@ def test_cached_tokens_are_not_waited_for() -> None:
     held = calls()
     held.submit("a", 600)
     held.submit("b", 100)
-    held.iteration(prompt_tokens=88, decoding=0, kv_share=0.0, seconds=0.1)
+    held.iteration(prompt_tokens=88, decoding=0, kv_share=0.0)
     held.made("a", 1, cached_tokens=512)
     held.made("a", 1, cached_tokens=512)
     assert held.load().unprefilled_tokens == 100
@@ -57,7 +64,7 @@ def test_the_order_of_first_output_and_report_does_not_matter() -> None:
     held = calls()
     held.submit("a", 300)
     held.made("a", 1, cached_tokens=0)
-    held.iteration(prompt_tokens=300, decoding=0, kv_share=0.3, seconds=0.1)
+    held.iteration(prompt_tokens=300, decoding=0, kv_share=0.3)
     held.submit("b", 200)
     assert held.load().unprefilled_tokens == 200
 
@@ -65,21 +72,28 @@ def test_the_order_of_first_output_and_report_does_not_matter() -> None:
 def test_what_an_aborted_prompt_had_computed_is_forgotten() -> None:
     held = calls()
     held.submit("a", 600)
-    held.iteration(prompt_tokens=500, decoding=0, kv_share=0.5, seconds=0.1)
+    held.iteration(prompt_tokens=500, decoding=0, kv_share=0.5)
     held.end("a")
     held.submit("b", 200)
     assert held.load().unprefilled_tokens == 200
 
 
 def test_a_listener_hears_of_each_iteration_with_what_was_held_before_it() -> None:
-    held = calls()
-    held.submit("a", 150)
+    clock = Clock()
+    held = InFlight(clock)
+    held.kv_room = 1000
     heard: list[Iteration] = []
-    held.listener = heard.append
-    held.iteration(prompt_tokens=100, decoding=0, kv_share=0.1, seconds=0.5)
-    held.iteration(prompt_tokens=50, decoding=1, kv_share=0.2, seconds=0.25)
+    held.listen(heard.append)
+    clock.now = 7.0  # nothing to do until now
+    held.submit("a", 150)
+    for now, tokens, decoding, share in ((7.5, 100, 0, 0.1), (7.75, 50, 1, 0.2)):
+        clock.now = now
+        held.iteration(tokens, decoding, share)
     held.made("a", 1, cached_tokens=0)
-    held.iteration(prompt_tokens=0, decoding=2, kv_share=0.2, seconds=0.125)
+    clock.now = 7.875
+    held.iteration(prompt_tokens=0, decoding=2, kv_share=0.2)
+    held.listen(None)
+    held.iteration(prompt_tokens=0, decoding=1, kv_share=0.2)
     assert heard == [
         Iteration(100, 0, 0, 0.5, context_tokens=50),
         Iteration(50, 1, 100, 0.25, context_tokens=125),
@@ -92,8 +106,8 @@ def test_each_call_tells_how_far_it_is() -> None:
     held.submit("a", 100)
     held.submit("b", 300)
     held.submit("c", 50)
-    held.iteration(prompt_tokens=100, decoding=0, kv_share=0.1, seconds=0.1)
+    held.iteration(prompt_tokens=100, decoding=0, kv_share=0.1)
     held.made("a", 1, cached_tokens=0)
-    held.iteration(prompt_tokens=120, decoding=1, kv_share=0.2, seconds=0.1)
+    held.iteration(prompt_tokens=120, decoding=1, kv_share=0.2)
     held.made("a", 2, cached_tokens=0)
     assert held.progress() == {"a": Progress(100, 2, 0), "b": Progress(300, 0, 180), "c": Progress(50, 0, 50)}

@@ -23,12 +23,15 @@ class _Call:
 class InFlight:
     """Calls between submission and end. `kv_room` (tokens) turns the engine's KV share into tokens; 0 until known.
 
-    `listener` hears of each iteration. `load` may be called from any thread, all else from one.
+    Iterations are timed from report to report, the first of a busy period from its first call: `now` tells s. `load`
+    may be called from any thread, all else from one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.kv_room = 0
-        self.listener: Callable[[Iteration], None] | None = None
+        self._now = now
+        self._last_s = 0.0
+        self._listener: Callable[[Iteration], None] | None = None
         self._calls: dict[str, _Call] = {}
         self._to_prefill = 0
         """The sum of what is to be prefilled."""
@@ -44,6 +47,8 @@ class InFlight:
 
     def submit(self, request_id: str, prompt_tokens: int) -> None:
         """A call was given to the engine; again with a better count once its prompt is tokenised."""
+        if not self._calls:
+            self._last_s = self._now()
         self._drop(request_id)
         self._calls[request_id] = _Call(prompt_tokens, prompt_tokens)
         self._to_prefill += prompt_tokens
@@ -63,15 +68,22 @@ class InFlight:
         self._drop(request_id)
         self._calls.pop(request_id, None)
 
-    def iteration(self, prompt_tokens: int, decoding: int, kv_share: float, seconds: float) -> None:
+    def iteration(self, prompt_tokens: int, decoding: int, kv_share: float) -> None:
         """The engine ended an iteration that computed `prompt_tokens` and decoded `decoding` sequences."""
         kv_tokens = round(self._kv_share * self.kv_room)
         # Prompts are computed one after the other: what is computed of those not ready is before this chunk.
         context = self._computed + prompt_tokens / 2 if prompt_tokens else 0.0
         self._kv_share = kv_share
         self._computed = self._computed + prompt_tokens if self._to_prefill else 0
-        if self.listener is not None:
-            self.listener(Iteration(prompt_tokens, decoding, kv_tokens, seconds, context))
+        now = self._now()
+        seconds, self._last_s = now - self._last_s, now
+        if self._listener is not None:
+            self._listener(Iteration(prompt_tokens, decoding, kv_tokens, seconds, context))
+
+    def listen(self, listener: Callable[[Iteration], None] | None) -> None:
+        """Hand on iterations from now on (None: no more). The first is timed from here: call it as work begins."""
+        self._listener = listener
+        self._last_s = self._now()
 
     def load(self) -> EngineLoad:
         """What the engine holds: KV in use (shared prefixes once) and that of the prompts it still has to compute."""

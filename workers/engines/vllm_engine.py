@@ -11,6 +11,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from common import clock
 from common.enginefit import Iteration
 from common.model import InstanceProfile, Sampling, Usage
 from workers.engines import vllm_settings, warmup
@@ -36,7 +37,7 @@ class VllmEngine:
     def __init__(self, models: tuple[str, ...], arguments: Sequence[str]) -> None:
         self._models = models
         self._arguments = tuple(arguments)
-        self._calls = InFlight()
+        self._calls = InFlight(clock.monotonic_s)
         self._aborted: set[str] = set()
         self._engine: Any = None
         self._context_tokens = 0
@@ -95,8 +96,8 @@ class VllmEngine:
         return self._calls.progress()
 
     def listen(self, heard: Callable[[Iteration], None]) -> None:
-        """Iterations as the core times them, without what it does in between."""
-        self._calls.listener = heard
+        """Iterations are timed from report to report: the time that the core itself tells leaves out what overlaps."""
+        self._calls.listen(heard)
 
     async def health(self) -> None:
         """Raise EngineError when the engine core is gone."""
@@ -217,12 +218,7 @@ class _Reports:
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
         if scheduler_stats is not None and scheduler_stats.iteration_details is not None:
             done = scheduler_stats.iteration_details
-            self._calls.iteration(
-                done.num_ctx_tokens,
-                done.num_generation_requests,
-                scheduler_stats.kv_cache_usage,
-                done.elapsed_ms / 1000,
-            )
+            self._calls.iteration(done.num_ctx_tokens, done.num_generation_requests, scheduler_stats.kv_cache_usage)
 
     def log_engine_initialized(self) -> None: ...
 

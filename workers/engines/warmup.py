@@ -26,7 +26,7 @@ async def measure(
     iterations: list[Iteration] = []
     await run(min(16, longest), OUTPUT_TOKENS)  # pays for what engines set up late; not measured
     for prompt_tokens in (chunk // 2, chunk, 3 * chunk):
-        calls.listener = iterations.append
+        calls.listen(iterations.append)
         await run(max(1, min(prompt_tokens, longest)), OUTPUT_TOKENS)
-        calls.listener = None
+        calls.listen(None)
     return fit(iterations, known)
