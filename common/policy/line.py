@@ -89,12 +89,17 @@ def held_kv_time(k: Candidate, prompt: float, generated: float, unprefilled: flo
 def cost_s(k: Candidate, c: InLine, cached: float, weights: Weights) -> float:
     """Time to the end of a call if it goes there, and the delay it puts on others, weighted by their urgency over its.
 
-    wait = w P / R, at least kv_time / KV if others are planned there or it does not fit; P: unprefilled and planned
-    prompt tokens. Delay of each other: the prefill, and an answer's worth of longer iterations.
+    wait = w P / R; P: unprefilled and planned prompt tokens. At least the time until there is KV room: if the call does
+    not fit, until those that run have freed what is missing, their ends taken to be spread evenly from now on (they hold
+    their KV for kv_time / kv_tokens in the mean); if others are planned there, until all have had their time in the
+    room. Delay of each other: the prefill, and an answer's worth of longer iterations.
     """
     rate, prompt, expected = k.prefill_tokens_per_s, c.prompt_tokens, c.expected_tokens
     wait = weights.wait * (k.unprefilled_tokens + k.planned_tokens) / rate
-    if k.planned > 0 or k.kv_tokens + prompt > k.kv_room:
+    over = k.kv_tokens + prompt - k.admit_tokens
+    if over > 0 and k.running > 0:
+        wait = max(wait, 2.0 * k.kv_time * over / k.kv_tokens**2 + k.planned_kv_time / k.kv_room)
+    elif k.planned > 0:
         wait = max(wait, (k.kv_time + k.planned_kv_time) / k.kv_room)
     own = prefill_s(rate, prompt, cached) + weights.decode * expected * step_s(k, prompt)
     slower = weights.harm_decode * expected * (k.kv_s_per_token * prompt + 2.0 / rate)

@@ -122,6 +122,16 @@ def test_the_cost_by_hand():
     assert cost_s(k, call, 1000, USUAL) == pytest.approx(30.0 + own + 2 * (3 + 2) / 0.5 * harm)
 
 
+def test_a_call_that_does_not_fit_waits_for_what_is_missing():
+    k, call = candidate(A100), Call(980, 1.0)
+    k.running, k.kv_tokens = 4, k.admit_tokens
+    at_once = cost_s(k, call, 0, USUAL)
+    k.kv_time = k.kv_tokens * 20.0  # each token is held for 20 s in the mean: all are free after 40 s
+    assert cost_s(k, call, 0, USUAL) - at_once == pytest.approx(40.0 * 980 / k.admit_tokens)
+    k.planned, k.planned_kv_time = 1, 50.0 * k.kv_room
+    assert cost_s(k, call, 0, USUAL) - at_once == pytest.approx(40.0 * 980 / k.admit_tokens + 50.0)
+
+
 @given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(0.0, 1e3))
 def test_a_later_call_never_weighs_less(late, mean, more):
     assert 1 / 8 <= urgency_weight(late, mean, USUAL) <= urgency_weight(late + more, mean, USUAL) <= 8
