@@ -340,7 +340,7 @@ async def test_a_broken_request_stops_no_other(cell: Cell, caplog: pytest.LogCap
     bad, good, given = await cell.queues.claim(bench.seat, call_id(), 60_000, ROOM)
     await cell.client.set(cell.keys.request(bad.request), "no hash")
     held = [(claim.request, claim.token) for claim in (bad, good, given)]
-    assert await cell.queues.renew(bench.seat, 60_000, {}, held) == ("ready", [bad.request])
+    assert await cell.queues.renew(bench.seat, 60_000, held) == ("ready", [bad.request])
     ended = [(claim.request, claim.token, Outcome("it", "a")) for claim in (bad, good)]
     assert await cell.queues.finish(ended) == [False, True]
     assert [bad.request in record.getMessage() for record in caplog.records] == [True]

@@ -39,7 +39,7 @@ async def test_leases_are_renewed_on_a_full_server(cell: Cell) -> None:
     try:
         with pytest.raises(StoreUnavailable):
             await cell.records.submit({"workflow": "chain"})
-        assert await cell.queues.renew(seat, 60_000, None, [(held.request, held.token)]) == ("ready", [])
+        assert await cell.queues.renew(seat, 60_000, [(held.request, held.token)]) == ("ready", [])
     finally:
         await cell.client.config_set("maxmemory", 0)
     assert await cell.queues.reap(0, 3) == []

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from common.enginefit import EngineFit, Iteration
 from common.jsonschema_check import misfit
 from common.model import LlmCall, Sampling, Usage
-from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad
+from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.engines.vllm_engine import VllmEngine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +80,34 @@ async def test_the_profile_is_that_of_the_engine_measured(started: tuple[VllmEng
     assert 50 < profile.prefill_tokens_per_s < 50_000
     assert 0.001 < profile.weights_s + profile.overhead_s < 5
     assert profile.kv_s_per_token >= 0
+
+
+async def test_iterations_are_told_and_teach_the_speeds(started: tuple[VllmEngine, EngineInfo]) -> None:
+    engine, info = started
+    fit = EngineFit(info.profile)
+    heard: list[Iteration] = []
+
+    def hear(iteration: Iteration) -> None:
+        heard.append(iteration)
+        fit.observe(iteration)
+
+    engine.listen(hear)
+    prompts = [f"{at} " + "the cat sat on the mat and then " * 100 for at in range(4)]
+    asked = [answer(engine, call(f"learn{at}", prompt, max_tokens=40)) for at, prompt in enumerate(prompts)]
+    running = asyncio.gather(*asked)
+    most: dict[str, Progress] = {}
+    while not running.done():
+        await asyncio.sleep(0.01)
+        most |= engine.progress()
+    last = [usage(end) for _, end in await running]
+    assert {progress.prompt_tokens for progress in most.values()} == {one.prompt_tokens for one in last}
+    assert max(progress.generated_tokens for progress in most.values()) > 10
+    computed = sum(one.prompt_tokens - one.cached_tokens for one in last)
+    assert sum(iteration.prompt_tokens for iteration in heard) == computed
+    assert fit.iterations == len(heard) > 40
+    assert 0.2 < fit.speeds.prefill_tokens_per_s / info.profile.prefill_tokens_per_s < 5
+    assert 0.2 < fit.speeds.step_s / (info.profile.weights_s + info.profile.overhead_s) < 5
+    assert engine.progress() == {}
 
 
 async def test_a_plain_prompt_is_continued(engine: VllmEngine) -> None:
