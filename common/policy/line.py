@@ -90,9 +90,9 @@ def cost_s(k: Candidate, c: InLine, cached: float, weights: Weights) -> float:
     """Time to the end of a call if it goes there, and the delay it puts on others, weighted by their urgency over its.
 
     wait = w P / R; P: unprefilled and planned prompt tokens. At least the time until there is KV room: if the call does
-    not fit, until those that run have freed what is missing, their ends taken to be spread evenly from now on (they hold
-    their KV for kv_time / kv_tokens in the mean); if others are planned there, until all have had their time in the
-    room. Delay of each other: the prefill, and an answer's worth of longer iterations.
+    not fit, until those that run have freed what is missing, their ends taken to be spread evenly from now on (they
+    hold their KV for kv_time / kv_tokens in the mean); if others are planned there, until all have had their time in
+    the room. Delay of each other: the prefill, and an answer's worth of longer iterations.
     """
     rate, prompt, expected = k.prefill_tokens_per_s, c.prompt_tokens, c.expected_tokens
     wait = weights.wait * (k.unprefilled_tokens + k.planned_tokens) / rate
