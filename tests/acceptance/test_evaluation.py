@@ -1,4 +1,4 @@
-"""The evaluation as a sketch: every section gives its figures, and the policies stand in the order they are made for."""
+"""The evaluation as a sketch: every section gives its figures; policies stand in the order they are made for."""
 
 import json
 import subprocess
