@@ -62,7 +62,7 @@ class Settings(BaseSettings):
 
     redis_url: Annotated[str, _as_used(urls.check)] = "redis://127.0.0.1:6379/0"
     namespace: Annotated[str, _as_used(Keys)] = "default"
-    policy: Annotated[str, _as_used(registry.policy)] = "hexgen"
+    policy: Annotated[str, _as_used(registry.policy)] = registry.DEFAULT
     alpha: Annotated[Number, Field(ge=0, le=1)] = 0.5
     default_slo_s: Seconds = 300.0
     lease_s: Annotated[Number, Field(ge=0.5, le=3600)] = 30.0

@@ -10,7 +10,7 @@ import click
 from common import logs, settings
 from common.errors import HexgenError
 from common.options import Finite, json_option, process_options, store_options
-from common.policy.registry import names
+from common.policy.registry import DEFAULT, names
 from common.store.cell import Cell
 from coordinator import service
 from coordinator.language.compiler import compile_definition
@@ -23,7 +23,7 @@ EXPRESSION_CHARACTERS = 60
 
 @click.command("coordinator")
 @store_options
-@click.option("--policy", type=click.Choice(names()), help="scheduling policy [default hexgen]")
+@click.option("--policy", type=click.Choice(names()), help=f"scheduling policy [default {DEFAULT}]")
 @click.option("--alpha", type=Finite(0, 1), help="hexgen's balance of execution and queueing time [default 0.5]")
 @click.option("--workflows", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="register every definition in this folder at start")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from common.options import json_option
-from common.policy.registry import names
+from common.policy.registry import DEFAULT, names
 from coordinator.cli import coordinator, workflow
 from coordinator.plan import plan
 from coordinator.simulate import simulate
@@ -42,7 +42,7 @@ def main(context: click.Context) -> None:
 @click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
               help="simulated: how many times faster than the real engines")  # fmt: skip
 @click.option("--slo-s", type=float, default=None, help="each workflow's SLO in seconds [default 15, vllm 600]")
-@click.option("--policy", type=click.Choice(names()), default="hexgen", show_default=True)
+@click.option("--policy", type=click.Choice(names()), default=DEFAULT, show_default=True)
 @click.option(
     "--error-rate", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="simulated: wrong candidates"
 )

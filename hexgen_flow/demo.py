@@ -13,6 +13,7 @@ from typing import Any
 from common import clock, tasks
 from common.errors import HexgenError
 from common.model import TOOLS, Json
+from common.policy.registry import DEFAULT
 from common.settings import Settings, load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
@@ -40,7 +41,7 @@ class Plan:
     rate: float = 1.0
     time_scale: float = 20.0
     slo_s: float = 15.0
-    policy: str = "hexgen"
+    policy: str = DEFAULT
     alpha: float = 0.5
     seed: int = 1
     error_rate: float = 0.3

@@ -1,4 +1,4 @@
-"""The planner: whenever something joins the line, or room comes free, the line is planned and what may start placed.
+"""The planner: whenever something joins the line, or room comes free, plans the line anew and places what may start.
 
 Any number of coordinators plan: a wake calls one of them, and of two plans made at once only the first counts.
 """

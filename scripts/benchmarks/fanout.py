@@ -75,7 +75,7 @@ class SteadyEngine(NoopEngine):
 
 async def measure(url: str, copies: int, output_bytes: int, pause_s: float, coordinators: int = 2) -> dict[str, Any]:
     """Run the workflow once; the figures."""
-    settings = Settings(redis_url=url, namespace="fanout")
+    settings = Settings(redis_url=url, namespace="fanout", policy="hexgen")
     definition = compile_definition(
         {
             "name": "fanout",

@@ -138,3 +138,18 @@ def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path:
             time.sleep(0.05)
         assert cell.processes.stop_one("late", 30) == 3
         assert "error: " in cell.log("late").splitlines()[-1].lower()
+
+
+def test_a_worker_is_killed_with_requests_placed_on_it(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(2))
+        cell.worker("doomed", *SIMULATED, "a100")
+        check_once(cell.events(cell.client.submit("chain2", {"text": "first"})), 2)
+        os.kill(cell.pids["doomed"], signal.SIGSTOP)  # it takes nothing more, and nobody knows yet
+        workflows = [cell.client.submit("chain2", {"text": f"{n}"}) for n in range(4)]
+        while cell.instances()["doomed"]["queued"] < 4:
+            time.sleep(0.05)
+        cell.kill("doomed")
+        cell.worker("staying", *SIMULATED, "a100")
+        for workflow in workflows:
+            check_once(cell.events(workflow), 2)

@@ -40,7 +40,7 @@ class Bench:
     """Some workflows of two stages each, driven by hand."""
 
     def __init__(self, cell: Cell, *names: str) -> None:
-        self.cell, self.names, self.desk = cell, names, Desk(cell, load())
+        self.cell, self.names, self.desk = cell, names, Desk(cell, load(policy="hexgen"))
         self.seat: Seat
 
     async def start(self) -> None:
@@ -57,7 +57,7 @@ class Bench:
 
     async def step(self) -> None:
         """As another coordinator, which remembers nothing."""
-        await completions(Desk(self.cell, load()))
+        await completions(Desk(self.cell, load(policy="hexgen")))
 
     async def told(self, name: str) -> list[str]:
         entries = await self.cell.client.xrange(self.cell.keys.events(name))
@@ -264,7 +264,7 @@ async def test_the_id_of_a_workflow_that_could_not_be_read_stays_taken(cell: Cel
 
 
 async def test_a_call_for_nobody_is_settled(cell: Cell) -> None:
-    desk = Desk(cell, load())
+    desk = Desk(cell, load(policy="hexgen"))
     await cell.client.xadd(cell.keys.completions, {"hello": "world"})
     await handle(desk, await cell.inbox.read(cell.keys.completions, "c1", 10))
     assert await cell.client.xlen(cell.keys.completions) == 0
@@ -297,7 +297,7 @@ async def test_missing_rights_fail_nobody(cell: Cell, server: EmbeddedServer, na
     reading = Cell.open(f"redis://reader:p@127.0.0.1:{server.port}/0", namespace)
     try:
         with pytest.raises(StoreRefused, match="Redis refuses"):
-            await completions(Desk(reading, load()))
+            await completions(Desk(reading, load(policy="hexgen")))
     finally:
         await reading.close()
         await cell.client.acl_deluser("reader")

@@ -39,7 +39,7 @@ async def answer(cell: Cell, seat: Seat, text: str) -> None:
 
 
 async def test_an_id_that_is_used_again_meets_nothing_of_its_first_use(cell: Cell) -> None:
-    one, other = Desk(cell, load()), Desk(cell, load())
+    one, other = Desk(cell, load(policy="hexgen")), Desk(cell, load(policy="hexgen"))
     for text, starts, ends in (("first", other, one), ("second", one, other)):
         seat = await submit(one, "w")
         await completions(starts)
@@ -54,7 +54,7 @@ async def test_an_id_that_is_used_again_meets_nothing_of_its_first_use(cell: Cel
 async def test_a_cancellation_whose_coordinator_dies_on_it_is_not_told_as_refused(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dying, other = Desk(cell, load()), Desk(cell, load())
+    dying, other = Desk(cell, load(policy="hexgen")), Desk(cell, load(policy="hexgen"))
     await submit(dying, "w")
     cancel = cell.inbox.cancel
 
@@ -78,7 +78,7 @@ async def test_a_cancellation_whose_coordinator_dies_on_it_is_not_told_as_refuse
 async def test_a_workflow_may_leave_the_memory_while_it_is_looked_at(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(cell, load())
+    desk = Desk(cell, load(policy="hexgen"))
     seat = await submit(desk, "w")
     await completions(desk)
     begin = cell.inbox.begin

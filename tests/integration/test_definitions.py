@@ -57,7 +57,7 @@ async def test_a_version_that_is_registered_again_is_kept_again(cell: Cell) -> N
 async def test_a_workflow_ends_with_the_version_it_began_with(
     cell: Cell, monkeypatch: pytest.MonkeyPatch, accepted: str
 ) -> None:
-    settings = load()
+    settings = load(policy="hexgen")
     old, new = (compile_definition(version(text)) for text in ("old", "new"))
     keep_ms, desk = settings.keep_definition_ms, Desk(cell, settings)
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
@@ -96,7 +96,7 @@ async def test_what_a_coordinator_registers_comes_back_with_the_next_round_or_su
     cell: Cell, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = (compile_definition(version(text)) for text in ("old", "new"))
-    desk = Desk(cell, load(), [old])
+    desk = Desk(cell, load(policy="hexgen"), [old])
     await desk.own.register()
     await cell.records.register("chain", new.digest, new.document, KEEP_MS)
     assert not await desk.own.restore()  # another version stands for the name: nothing is lost

@@ -45,7 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_workflow_that_failed_has_one_line_and_others_have_none_above_debug(cell: Cell, log: Log) -> None:
-    desk = Desk(cell, load())
+    desk = Desk(cell, load(policy="hexgen"))
     seat = await join(cell)
     for name in ("good", "bad"):
         await cell.records.submit({"workflow": ONE, "id": name, "tenant": "acme"})
@@ -71,7 +71,7 @@ async def test_a_workflow_that_failed_has_one_line_and_others_have_none_above_de
 async def test_a_lease_that_ran_out_and_a_dead_letter_are_told_with_their_ids(
     cell: Cell, log: Log, quick: None
 ) -> None:
-    desk = Desk(cell, load(lease_s=0.5, lease_losses=2))
+    desk = Desk(cell, load(policy="hexgen", lease_s=0.5, lease_losses=2))
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.reap(0, 2)
     await cell.client.hset(cell.keys.server, "since", 0)
@@ -92,7 +92,7 @@ async def test_a_lease_that_ran_out_and_a_dead_letter_are_told_with_their_ids(
 
 
 async def test_what_becomes_of_an_instance_is_told_once_per_change(cell: Cell, log: Log) -> None:
-    watching = Roster(Desk(cell, load()))
+    watching = Roster(Desk(cell, load(policy="hexgen")))
 
     async def told() -> list[tuple[str, str]]:
         await watching.look()
@@ -122,7 +122,7 @@ async def test_a_coordinator_that_starts_tells_who_is_there_in_one_line(cell: Ce
     for number in range(14):
         await join(cell, f"i{number:02d}")
     await cell.instances.evacuate("i00", "lost")
-    await Roster(Desk(cell, load())).look()
+    await Roster(Desk(cell, load(policy="hexgen"))).look()
     ((_, line),) = log.new("hexgen.coordinator")
     assert line.startswith("there are: instance i00 (lost), instance i01 (ready), ")
     assert line.endswith(" and 4 more")

@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self, cell: Cell, seat: Seat) -> None:
         self.cell = cell
-        self.desk = Desk(cell, load())
+        self.desk = Desk(cell, load(policy="hexgen"))
         self.seat = seat
 
     async def submit(self, stages: dict[str, Any], **more: Any) -> None:

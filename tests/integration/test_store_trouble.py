@@ -25,7 +25,7 @@ async def join(cell: Cell) -> Seat:
 
 async def dispatched(cell: Cell) -> Seat:
     """A workflow whose one request is in the queue of this seat."""
-    seat, desk = await join(cell), Desk(cell, load())
+    seat, desk = await join(cell), Desk(cell, load(policy="hexgen"))
     await cell.records.submit({"workflow": {"name": "one", "stages": {"s": {"prompt": "say it"}}}})
     await intake(desk)
     await completions(desk)

@@ -25,7 +25,7 @@ async def complete(cell: Cell, desk: Desk, name: str, seat: Seat) -> None:
 
 
 async def test_a_workflow_that_completes_is_recorded_in_the_same_step(cell: Cell) -> None:
-    desk = Desk(cell, load(alpha=0.25))
+    desk = Desk(cell, load(policy="hexgen", alpha=0.25))
     seat = await submit(desk, "w")
     now, arrivals = await cell.traces.arrivals(10)
     await complete(cell, desk, "w", seat)
@@ -41,19 +41,19 @@ async def test_a_workflow_that_completes_is_recorded_in_the_same_step(cell: Cell
 
 
 async def test_what_tells_no_tokens_or_is_not_wanted_is_not_recorded(cell: Cell) -> None:
-    desk = Desk(cell, load())
+    desk = Desk(cell, load(policy="hexgen"))
     seat = await submit(desk, "untold")
     await completions(desk)
     await answer(cell, seat, "no usage")
     await completions(desk)
-    unwanted = Desk(cell, load(keep_traces=0))
+    unwanted = Desk(cell, load(policy="hexgen", keep_traces=0))
     await complete(cell, unwanted, "w", await submit(unwanted, "w"))
     assert (await cell.records.counts())["completed"] == 2
     assert await cell.traces.window(10) == []
 
 
 async def test_the_window_is_bounded_and_a_record_that_cannot_be_read_is_left_out(cell: Cell) -> None:
-    desk = Desk(cell, load(keep_traces=100))
+    desk = Desk(cell, load(policy="hexgen", keep_traces=100))
     await complete(cell, desk, "w", await submit(desk, "w"))
     for _ in range(350):
         await cell.client.xadd(cell.keys.traces, {"record": b"no record"})

@@ -10,7 +10,7 @@ def test_flags_go_over_the_environment_over_defaults(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HEXGEN_NAMESPACE", "from-env")
     monkeypatch.setenv("HEXGEN_LEASE_S", "7.5")
     found = load(namespace="from-flag", lease_s=None)
-    assert (found.namespace, found.lease_ms, found.policy) == ("from-flag", 7500, "hexgen")
+    assert (found.namespace, found.lease_ms, found.policy) == ("from-flag", 7500, "flow")
 
 
 def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
