@@ -25,6 +25,19 @@ class Rule(click.ParamType[str]):
         return text
 
 
+class Assignment(click.ParamType[tuple[str, float]]):
+    """NAME=NUMBER."""
+
+    name = "NAME=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        name, _, number = str(value).partition("=")
+        try:
+            return name, float(number)
+        except ValueError:
+            self.fail(f"{value!r} must be a name, =, and a number", param, ctx)
+
+
 class Finite(click.FloatRange):
     """A range of numbers; NaN and infinity are in none."""
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -20,6 +20,7 @@ FLAGS = {
     "namespace": "--namespace",
     "policy": "--policy",
     "alpha": "--alpha",
+    "parameters": "--parameter",
     "lease_s": "--lease-s",
     "log_level": "--log-level",
 }
@@ -38,6 +39,9 @@ _SAID = {
 """What is wrong, by pydantic's name for it."""
 
 
+_EXAMPLES = {"databases": '{"bank": "sqlite:///bank.sqlite"}', "parameters": '{"harm": 2.5}'}
+
+
 def _as_used(rule: Callable[[str], object]) -> AfterValidator:
     """Whoever will use the value knows what it must be, and says so."""
 
@@ -51,12 +55,25 @@ def _as_used(rule: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _as_known(parameters: dict[str, float]) -> dict[str, float]:
+    """Any policy takes any parameter that one has."""
+    try:
+        registry.policy(registry.DEFAULT, parameters)
+    except InvalidDocument as error:
+        raise ValueError(str(error)) from None
+    return parameters
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[Number, Field(gt=0, le=86400)]
 
 
 class Settings(BaseSettings):
-    """What every process of a cell shares. `databases` is name -> SQLAlchemy URL and stays with the tool workers."""
+    """What every process of a cell shares.
+
+    `databases` is name -> SQLAlchemy URL and stays with the tool workers; `parameters` are other numbers of the policy
+    than its own, by name.
+    """
 
     model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore")
 
@@ -64,6 +81,7 @@ class Settings(BaseSettings):
     namespace: Annotated[str, _as_used(Keys)] = "default"
     policy: Annotated[str, _as_used(registry.policy)] = registry.DEFAULT
     alpha: Annotated[Number, Field(ge=0, le=1)] = 0.5
+    parameters: Annotated[dict[str, Number], NoDecode, AfterValidator(_as_known)] = Field(default_factory=dict)
     default_slo_s: Seconds = 300.0
     lease_s: Annotated[Number, Field(ge=0.5, le=3600)] = 30.0
     lease_losses: Annotated[int, Field(ge=1, le=100)] = 3
@@ -73,16 +91,16 @@ class Settings(BaseSettings):
     databases: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     log_level: Annotated[str, _as_used(logs.levels)] = "INFO"
 
-    @field_validator("databases", mode="before")
+    @field_validator("databases", "parameters", mode="before")
     @classmethod
-    def _databases_are_a_mapping(cls, value: Any) -> Any:
+    def _is_a_mapping(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str):
             try:
                 value = json.loads(value)
             except ValueError:
                 value = None
         if not isinstance(value, dict):
-            raise ValueError('must be a JSON object such as {"bank": "sqlite:///bank.sqlite"}')
+            raise ValueError(f"must be a JSON object such as {_EXAMPLES[info.field_name or '']}")
         return value
 
     @property

@@ -9,7 +9,7 @@ import click
 
 from common import logs, settings
 from common.errors import HexgenError
-from common.options import Finite, json_option, process_options, store_options
+from common.options import Assignment, Finite, json_option, process_options, store_options
 from common.policy.registry import DEFAULT, names
 from common.store.cell import Cell
 from coordinator import service
@@ -25,13 +25,17 @@ EXPRESSION_CHARACTERS = 60
 @store_options
 @click.option("--policy", type=click.Choice(names()), help=f"scheduling policy [default {DEFAULT}]")
 @click.option("--alpha", type=Finite(0, 1), help="hexgen's balance of execution and queueing time [default 0.5]")
+@click.option("--parameter", "parameters", type=Assignment(), multiple=True,
+              help="another number of the policy, such as harm=2.5; may be given more than once")  # fmt: skip
 @click.option("--workflows", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="register every definition in this folder at start")  # fmt: skip
 @process_options
 @click.pass_context
-def coordinator(context: click.Context, /, folder: Path | None, **flags: Any) -> None:
+def coordinator(
+    context: click.Context, /, folder: Path | None, parameters: tuple[tuple[str, float], ...], **flags: Any
+) -> None:
     """Run a coordinator: it accepts submissions and dispatches requests. Several may run at once."""
-    values = settings.load(**flags)
+    values = settings.load(parameters=dict(parameters) or None, **flags)
     logs.configure(values.log_level)
     library = load_library(context.obj["workflows"], *([folder] if folder else []))
     asyncio.run(service.run(values, list(library.values())))

@@ -37,7 +37,7 @@ class Desk:
         self.cell = cell
         self.settings = settings
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
-        self._own_values = {"alpha": settings.alpha}
+        self._own_values = {"alpha": settings.alpha, **settings.parameters}
         self.values: dict[str, float] = self._own_values
         self._taken = NONE
         self.policy: Rules = policy(settings.policy, self.values)

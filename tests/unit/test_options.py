@@ -35,6 +35,21 @@ def test_a_worker_refuses_what_it_cannot_use(options: list[str], said: str) -> N
     assert said in result.output
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("harm", "'--parameter': 'harm' must be a name, =, and a number"),
+        ("harm=much", "'--parameter': 'harm=much' must be a name, =, and a number"),
+        ("harm=inf", "--parameter / HEXGEN_PARAMETERS.harm: inf must be a finite number"),
+        ("charm=1", "--parameter / HEXGEN_PARAMETERS: charm: is not one of alpha, r, "),
+    ],
+)
+def test_a_coordinator_refuses_a_parameter_that_no_policy_has(given: str, said: str) -> None:
+    result = CliRunner().invoke(main, ["coordinator", "--parameter", given])
+    assert result.exit_code > 0
+    assert said in result.output + str(result.exception)
+
+
 def test_a_coordinator_refuses_an_alpha_that_is_no_number() -> None:
     result = CliRunner().invoke(main, ["coordinator", "--alpha", "nan"])
     assert "'--alpha': nan must be a finite number" in result.output

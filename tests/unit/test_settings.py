@@ -39,6 +39,10 @@ def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HEXGEN_DATABASES", "bank=sqlite", 'HEXGEN_DATABASES: must be a JSON object such as '
          '{"bank": "sqlite:///bank.sqlite"}'),
         ("HEXGEN_DATABASES", '{"bank": 5}', "HEXGEN_DATABASES.bank: must be text"),
+        ("HEXGEN_PARAMETERS", "[1]", '--parameter / HEXGEN_PARAMETERS: must be a JSON object such as {"harm": 2.5}'),
+        ("HEXGEN_PARAMETERS", '{"harm": "much"}', "--parameter / HEXGEN_PARAMETERS.harm: 'much' must be a number"),
+        ("HEXGEN_PARAMETERS", '{"harm": -1}', "--parameter / HEXGEN_PARAMETERS: harm: must be a number from 0, not "
+         "-1.0"),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_told_with_its_flag_and_its_variable(
