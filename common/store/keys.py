@@ -33,11 +33,17 @@ class Keys:
         self.server = self.prefix + "server"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"
-        self.line = self.queue(LINE)
-        self.line_wake = self.wake(LINE)
         self.traces = self.prefix + "traces"
         self.parameters = self.prefix + "parameters"
         self.tuning = self.prefix + "tuning"
+
+    @property
+    def line(self) -> str:
+        return self.queue(LINE)
+
+    @property
+    def line_wake(self) -> str:
+        return self.wake(LINE)
 
     @property
     def tickets(self) -> str:
