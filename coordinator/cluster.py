@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from common.model import Instance
@@ -44,9 +43,7 @@ class Cluster:
         turn: int = 0,
         tools: Sequence[frozenset[str]] = (),
         patience_ms: int = 0,
-        dice: Callable[[], float] | None = None,
     ) -> None:
-        self._dice = dice or Random(0).random
         self.patience_ms = patience_ms
         self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
@@ -76,8 +73,8 @@ class Cluster:
         """The policy's choice among these, and the wait to expect there in s."""
         candidates = [self._candidate(instance) for instance in instances]
         everyone = range(len(instances))
-        dice = (self._dice(), self._dice())
-        chosen = choose(self.policy, call, candidates, everyone, len(instances), self.turn, dice)
+        # Those that leave something to chance bind late, in the planner.
+        chosen = choose(self.policy, call, candidates, everyone, len(instances), self.turn, (0.0, 0.0))
         self.turn += 1
         name, cost = instances[chosen].id, exec_s(instances[chosen].profile, call.prompt_tokens, call.expected_tokens)
         self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(cost)
