@@ -7,11 +7,13 @@ from typing import Any
 from common.model import Instance
 from common.policy.cost import exec_s, serves
 from common.policy.dispatch import choose, wait_s
+from common.policy.fairness import behind_s
 from common.policy.line import step_s
 from common.policy.rules import Rules
 from coordinator.candidates import Candidate, candidate
 from coordinator.estimates import Estimates
 from coordinator.language.definition import LlmBody, StageSpec
+from coordinator.shares import Shares
 
 LONGEST_LOAD_MS = 1 << 40
 
@@ -53,6 +55,7 @@ class Cluster:
         self.new_id = new_id
         self.turn = turn
         self.tools = tools
+        self.shares = Shares()
         self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
         self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
@@ -63,6 +66,11 @@ class Cluster:
         if key not in self._serving:
             self._serving[key] = [i for i in self.instances if serves(i, model, requires, features)]
         return self._serving[key]
+
+    def share(self, tenant: str) -> tuple[float, float]:
+        """What a tenant has had, in tokens, and in s of all instances how much more that is than another has had."""
+        had, rate = self.shares.of(tenant), sum(i.profile.prefill_tokens_per_s for i in self.instances)
+        return float(had), behind_s(had, self.shares.least, rate) if rate else 0.0
 
     def longest_ever(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> int:
         """The longest prompt that any registered instance takes that serves such requests, ready or not; in tokens."""

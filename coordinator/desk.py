@@ -22,6 +22,7 @@ from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
 from coordinator.reports import Reports
+from coordinator.shares import Shares, needs_shares
 from coordinator.state import Workflow
 
 WORKFLOWS_AT_HAND = 2000
@@ -62,6 +63,8 @@ class Desk:
             )
             self._refreshed_at = now
         self._cluster.backlog_ms = await self.cell.instances.backlogs()
+        if needs_shares(self.policy):
+            self._cluster.shares = Shares(*await self.cell.instances.shares())
         return self._cluster
 
     def take(self, found: Parameters) -> None:

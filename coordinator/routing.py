@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from common.model import LINE, TOOLS, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
 from common.policy.cost import exec_s
+from common.policy.fairness import price
 from common.policy.urgency import Facts, offset_s
 from common.prefix import chain
 from coordinator.cluster import Cluster, Waiting, load_ms, needed_features
@@ -70,8 +71,12 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
     # What remains counts this request at its own time instead of its stage's mean.
     others_s = max(0.0, slack.work_s - cluster.stage_s(name, at.spec))
     budget = budget_s(slack.slo_s, aim.mean_s, aim.mean_s + others_s)
-    slo = workflow.head.slo
+    slo, tenant = workflow.head.slo, "" if isinstance(aim.call, ToolCall) else workflow.head.tenant
     slo_ms = slo.deadline_at - slo.arrival_at
+    served, behind = cluster.share(workflow.head.tenant)
+    cost = round(price(aim.prompt_tokens, aim.expected_tokens, 1.0))
+    if tenant:
+        cluster.shares.charge(tenant, cost)
     facts = Facts(
         now=slo.deadline_at / 1000 - slack.slo_s,
         left_s=slack.slo_s,
@@ -80,6 +85,8 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         exec_s=aim.cost_s,
         path_s=aim.mean_s + slack.after_s(at),
         wait_s=aim.wait_s,
+        served=served,
+        behind_s=behind,
     )
     return Push(
         request=request,
@@ -99,6 +106,8 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         slo_ms=slo_ms,
         requires=aim.requires,
         features=aim.features,
+        tenant=tenant,
+        price=cost if tenant else 0,
     )
 
 

@@ -264,4 +264,5 @@ def _push(push: Push, commit: Commit) -> Json:
         "budget_ms", push.budget_ms, "deadline_at", push.deadline_at, "prefix", push.prefix,
         "expected_tokens", push.expected_tokens, "slo_ms", push.slo_ms, "wants", wire.pack_wants(push),
     ]  # fmt: skip
-    return (push.request, push.node, push.instance, push.offset_ms, push.load_ms, fields)
+    where = (push.request, push.node, push.instance, push.offset_ms, push.load_ms)
+    return (*where, fields, push.tenant, push.price)

@@ -109,6 +109,15 @@ class Instances:
             found = await self._client.hgetall(self._keys.backlog)
         return {name.decode(): int(value) for name, value in found.items()}
 
+    async def shares(self) -> tuple[dict[str, int], set[str]]:
+        """Tokens that each tenant has been charged, and the tenants with requests that have not ended."""
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.hgetall(self._keys.tenants)
+            pipeline.hkeys(self._keys.outstanding)
+            charged, active = await pipeline.execute()
+        return {name.decode(): int(tokens) for name, tokens in charged.items()}, {name.decode() for name in active}
+
     async def served(self) -> dict[str, int]:
         """Requests completed by each instance, and by the tools, since the namespace began."""
         with translated():

@@ -27,6 +27,8 @@ class Keys:
         self.offers = self.prefix + "offers"
         self.backlog = self.prefix + "backlog"
         self.served = self.prefix + "served"
+        self.tenants = self.prefix + "tenants"
+        self.outstanding = self.prefix + "outstanding"
         self.live = self.prefix + "live"
         self.ended = self.prefix + "ended"
         self.dead = self.prefix + "dead"

@@ -10,6 +10,7 @@ from common import wire
 from common.errors import AttemptFailed, BadRecord, Superseded, Unregistered
 from common.events import Outcome
 from common.model import TOOLS, Claim
+from common.policy.fairness import price
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Call, Scripts
@@ -104,7 +105,7 @@ class Queues:
         calls = []
         for request, token, outcome in ended:
             if isinstance(outcome, Outcome):
-                calls.append(Call("complete", (request, token, wire.pack_outcome(outcome))))
+                calls.append(Call("complete", (request, token, wire.pack_outcome(outcome), _cost(outcome))))
             else:
                 reason = wire.pack_failure(str(outcome), outcome.retryable, outcome.prompt_tokens)
                 calls.append(Call("fail", (request, token, reason)))
@@ -167,6 +168,12 @@ def _claim(name: bytes, token: Any, fields: Sequence[bytes | None], now: int) ->
     except Exception as error:  # whatever bytes can lead to
         log.warning("request %s cannot be read and is left to its lease: %s: %s", request, type(error).__name__, error)
         return None
+
+
+def _cost(outcome: Outcome) -> int | str:
+    """What its tenant has had, in tokens; nothing where the engine does not say."""
+    usage = outcome.usage
+    return round(price(usage.prompt_tokens, usage.output_tokens, 1.0)) if usage.prompt_tokens else ""
 
 
 def _check_seat(seat: Seat, word: bytes) -> None:

@@ -8,6 +8,7 @@ from core_bench import START, TWO, Bench, instance
 from common.policy.cost import exec_s
 from common.policy.registry import policy
 from common.prefix import chain
+from coordinator.shares import Shares
 
 FLOW = {
     "stages": {
@@ -142,3 +143,38 @@ def test_a_request_carries_the_hashes_of_its_prompts_beginning():
     assert bench.of("b").prefix == first == chain(TEXT) != b""
     bench.complete("b", "x")
     assert bench.of("c").prefix == b""
+
+
+@pytest.mark.parametrize("name", ["flow", "ray"])
+def test_a_policy_that_binds_late_sends_to_the_line_at_the_mean_cost(name):
+    bench = Bench(FLOW, {"text": TEXT}, slo_s=100)
+    bench.cluster.policy = policy(name)
+    bench.submit()
+    push = bench.of("a")
+    assert (push.instance, push.load_ms) == ("line", round(1000 * mean_s(100)))
+    path = mean_s(100) + template_s(300) + 2
+    assert push.offset_ms == pytest.approx(1000 * (100 - 0.5 * path) if name == "flow" else 0, abs=1)
+
+
+def test_the_tenant_that_has_had_less_goes_first_where_the_policy_says_so():
+    bench = Bench(FLOW, {"text": TEXT}, slo_s=100)
+    bench.cluster.policy = policy("vtc")
+    bench.cluster.shares = Shares({"t": 5000, "other": 3000}, ["t", "other"])
+    bench.submit()
+    push = bench.of("a")
+    assert push.offset_ms == pytest.approx(5000 - START, abs=1)
+    assert (push.tenant, push.price) == ("t", 1000 + 2 * 100)
+    assert bench.cluster.shares.of("t") == 6200
+    bench.complete("a", "x")
+    bench.complete("b", "x")
+    assert (bench.of("c").tenant, bench.of("c").price) == ("", 0)
+
+
+def test_fairness_puts_back_what_a_tenant_has_had_more_than_another():
+    plain, fair = Bench(FLOW, {"text": TEXT}, slo_s=100), Bench(FLOW, {"text": TEXT}, slo_s=100)
+    fair.cluster.policy = policy("hexgen", {"fairness": 0.5})
+    fair.cluster.shares = Shares({"t": 5000, "other": 3000}, ["t", "other"])
+    for bench in (plain, fair):
+        bench.submit()
+    rate = sum(one.profile.prefill_tokens_per_s for one in TWO)
+    assert fair.of("a").offset_ms - plain.of("a").offset_ms == pytest.approx(1000 * 0.5 * 2000 / rate, abs=1)

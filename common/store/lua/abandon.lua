@@ -5,6 +5,7 @@
 -- returns {1, 0} done; {-1, 0} no such running workflow; the entry is settled either way
 --@include base
 --@include queue
+--@include tenant
 --@include finish
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
@@ -12,7 +13,7 @@ settle('completions', ARGV[2])
 if not redis.call('ZSCORE', p .. 'live', ARGV[1]) then return {-1, 0} end
 for i = 6, #ARGV do
   detach(ARGV[i])
-  redis.call('DEL', p .. 'request:' .. ARGV[i])
+  discharge(ARGV[i], '')
 end
 for name, kind in pairs({[key] = 'hash', [key .. ':events'] = 'stream'}) do
   if redis.call('TYPE', name).ok ~= kind then redis.call('DEL', name) end

@@ -1,16 +1,17 @@
 -- complete: the first holder of the current token to finish wins; its output is kept and its workflow told.
 -- KEYS[1] prefix
--- ARGV 1 request, 2 token, 3 output (opaque)
+-- ARGV 1 request, 2 token, 3 output (opaque), 4 tokens it has cost its tenant ('' where the engine does not say)
 -- returns 1, or 0 when the lease was lost: nothing is written then
 --@include base
 --@include post
 --@include queue
+--@include tenant
 local record = p .. 'request:' .. ARGV[1]
 local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
 wake_line()
-redis.call('DEL', record)
+discharge(ARGV[1], ARGV[4])
 redis.call('HINCRBY', p .. 'served', instance, 1)
 if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
   try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read

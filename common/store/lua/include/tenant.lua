@@ -1,0 +1,27 @@
+-- charge: a tenant pays for a request once, what is expected of it; `outstanding` counts its requests that are paid for and have not
+-- ended. A tenant that has none is first lifted to the least of those that have: nobody saves up while away.
+local function charge(id, tenant, tokens)
+  if tenant == '' or redis.call('HSETNX', p .. 'request:' .. id, 'charged', tokens) == 0 then return end
+  redis.call('HSET', p .. 'request:' .. id, 'tenant', tenant)
+  local counters, outstanding = p .. 'tenants', p .. 'outstanding'
+  if redis.call('HEXISTS', outstanding, tenant) == 0 then
+    local least = math.huge
+    for _, other in ipairs(redis.call('HKEYS', outstanding)) do
+      least = math.min(least, tonumber(redis.call('HGET', counters, other) or 0))
+    end
+    local own = tonumber(redis.call('HGET', counters, tenant) or 0)
+    if own < least and least < math.huge then redis.call('HSET', counters, tenant, string.format('%.0f', least)) end
+  end
+  redis.call('HINCRBY', counters, tenant, tokens)
+  redis.call('HINCRBY', outstanding, tenant, 1)
+end
+
+-- discharge: a request has ended; `tokens` is what it has cost ('' where nobody knows: then as expected). Its record goes with it.
+local function discharge(id, tokens)
+  local tenant, charged = unpack(try('HMGET', p .. 'request:' .. id, 'tenant', 'charged') or {})
+  if tenant and charged then
+    if redis.call('HINCRBY', p .. 'outstanding', tenant, -1) <= 0 then redis.call('HDEL', p .. 'outstanding', tenant) end
+    if tokens ~= '' then redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged) end
+  end
+  redis.call('DEL', p .. 'request:' .. id)
+end

@@ -1,0 +1,50 @@
+"""What tenants are charged, on a real server: once a request, corrected at its end, never saved up while away."""
+
+import pytest
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, push
+
+from common.errors import AttemptFailed
+from common.events import Outcome
+from common.model import Node, Push, Usage
+from common.policy.fairness import price
+from common.store.cell import Cell
+from common.store.inbox import End
+from common.store.queues import Seat
+
+
+def paid(request: str, node: str, tenant: str, tokens: int) -> Push:
+    return push(request, node, tenant=tenant, price=tokens)
+
+
+async def running(cell: Cell, *pushes: Push) -> Seat:
+    seat = await join(cell)
+    await accept(cell)
+    await commit(cell, 0, 1, nodes={p.node: Node("running", request=p.request) for p in pushes}, pushes=pushes)
+    return seat
+
+
+async def test_a_request_is_charged_once_and_corrected_at_its_end(cell: Cell) -> None:
+    seat = await running(cell, paid("r1", "s", "acme", 300), paid("r2", "t", "other", 50), push("r3", "u"))
+    assert await cell.instances.shares() == ({"acme": 300, "other": 350}, {"acme", "other"})
+    claims = {claim.request: claim for claim in await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)}
+    await cell.queues.finish([("r1", claims["r1"].token, AttemptFailed("no"))])
+    await commit(cell, 1, 1, pushes=[paid("r1", "s", "acme", 400)])
+    assert (await cell.instances.shares())[0]["acme"] == 300
+    (again,) = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
+    usage = Usage(prompt_tokens=100, output_tokens=7)
+    await cell.queues.finish([("r1", again.token, Outcome("x", usage=usage)), ("r2", claims["r2"].token, Outcome("x"))])
+    assert await cell.instances.shares() == ({"acme": price(100, 7, 1.0), "other": 350}, set())
+
+
+async def test_a_tenant_that_comes_back_has_saved_nothing_up(cell: Cell) -> None:
+    await running(cell, paid("r1", "s", "busy", 900), paid("r2", "t", "idle", 10))
+    await commit(cell, 1, 0, pushes=[paid("r3", "u", "new", 5)])
+    assert (await cell.instances.shares())[0] == {"busy": 900, "idle": 910, "new": 905}
+
+
+@pytest.mark.parametrize("status", ["cancelled", "failed"])
+async def test_what_is_dropped_is_no_longer_outstanding(cell: Cell, status: str) -> None:
+    await running(cell, paid("r1", "s", "acme", 300), push("r2", "t"))
+    await commit(cell, 1, 0, drops=["r1", "r2"], end=End(status, {}, 60_000), broken=status == "failed")
+    assert await cell.instances.shares() == ({"acme": 300}, set())
+    assert await cell.client.exists(cell.keys.request("r1"), cell.keys.request("r2")) == 0
