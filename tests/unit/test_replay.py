@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from common.errors import HexgenError
 from common.model import LlmCall, Sampling
 from common.policy.registry import policy
 from common.profiles import A100, L40S
@@ -149,3 +150,14 @@ def test_ray_serve_is_compared_by_means(monkeypatch: pytest.MonkeyPatch) -> None
         {"name": "flow", "seed": 0, "p50_s": 5.0, "p95_s": 10.0},
     ]
     assert ray_serve.summary(runs, "flow")["ratio"] == {"p50_s": 2.0, "p95_s": 3.0}
+
+
+def test_real_engines_are_compared_by_latency_and_tokens_from_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = module("engines", monkeypatch)
+    usage = {"a": {"prompt_tokens": 300, "cached_tokens": 100}, "b": {"prompt_tokens": 100, "cached_tokens": 100}}
+    found = {"failed": 0, "workflows": 1, "errors": [], "p50_s": 1.0, "p95_s": 2.0, "usage": usage, "instances": {}}
+    row = engines.figures(found)
+    assert (row["cached_tokens"], row["prompt_tokens"], row["cached_share"]) == (200, 400, 0.5)
+    assert engines.means([row, row | {"p95_s": 4.0}]) == {"p50_s": 1.0, "p95_s": 3.0, "cached_share": 0.5}
+    with pytest.raises(HexgenError, match="1 of 1 workflows failed: too long"):
+        engines.figures(found | {"failed": 1, "errors": ["too long"]})
