@@ -72,7 +72,7 @@ def live(plan: Plan, known: Sequence[Document], policy: str, seed: int) -> list[
 
 def measured_hop_s(plan: Plan, policy: str) -> float:
     """This machine's time from a call's end to the next call: what a chain of short calls takes beyond its engines."""
-    probe = replace(plan, trace=PROBE, workflows=PROBES, rate=PROBE_RATE)
+    probe = replace(plan, trace=PROBE, workflows=PROBES, rate=PROBE_RATE, arrivals="poisson")
     took_s = fmean(one.latency_s for one in live(probe, documents(PROBE), policy, seed=0))
     engines_s = fmean(simulated(probe, policy, seed=0, hop_s=0.0))
     return max(0.0, took_s - engines_s) / plan.scale / len(PROBE[0].calls)
@@ -152,9 +152,8 @@ def main(policies: str, hop_ms: float | None, together: int, seeds: int, as_json
         click.echo(json.dumps({"policies": rows, "runs": runs, "hop_ms": told_ms, **plan.about()}))
     else:
         click.echo(table(rows))
-        click.echo(
-            "from a call's end to the next, ms of this machine: " + ", ".join(f"{n} {ms}" for n, ms in told_ms.items())
-        )
+        hops = ", ".join(f"{name} {ms}" for name, ms in told_ms.items())
+        click.echo(f"from a call's end to the next, ms of this machine: {hops}")
 
 
 if __name__ == "__main__":

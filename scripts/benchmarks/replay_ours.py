@@ -117,8 +117,7 @@ def _drive(
     give_up_at = begun_at + arrivals[-1][0] + give_up_s
     found = []
     for identifier, (at_s, _) in zip(submitted, arrivals, strict=True):
-        _end(client, identifier, others, give_up_at, give_up_s)
-        events = tuple(client.events(identifier))
+        events = _events(client, identifier, others, give_up_at, give_up_s)
         if events[-1].type != "completed":
             raise BenchmarkError(f"workflow {identifier} {events[-1].type}: {events[-1].data}")
         late_s = (int(identifier.partition("-")[0]) - begun_ms) / 1000 - at_s
@@ -126,12 +125,12 @@ def _drive(
     return found
 
 
-def _end(
+def _events(
     client: Client, identifier: WorkflowId, others: Mapping[Path, Process], give_up_at: float, give_up_s: float
-) -> None:
+) -> tuple[Event, ...]:
+    """All of a workflow, once it has ended; meanwhile the processes are watched."""
     while True:
         try:
-            client.wait(identifier, timeout_s=LOOK_EVERY_S)
-            return
+            return tuple(client.events(identifier, timeout_s=LOOK_EVERY_S))
         except NotInTime:
             check(others, give_up_at, give_up_s)
