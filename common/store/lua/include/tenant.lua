@@ -21,7 +21,7 @@ local function discharge(id, tokens)
   local tenant, charged = unpack(try('HMGET', p .. 'request:' .. id, 'tenant', 'charged') or {})
   if tenant and charged then
     if redis.call('HINCRBY', p .. 'outstanding', tenant, -1) <= 0 then redis.call('HDEL', p .. 'outstanding', tenant) end
-    if tokens ~= '' then redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged) end
+    if (tokens or '') ~= '' then redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged) end
   end
   redis.call('DEL', p .. 'request:' .. id)
 end
