@@ -5,19 +5,24 @@ import pytest
 from common.store.cell import Cell
 from common.store.records import PAGE
 from coordinator.estimates import WINDOW, Estimates
+from coordinator.language.compiler import compile_definition
 
 
-def _told(instance: str, *observed_s: float) -> Estimates:
+STAGE = compile_definition({"name": "w", "stages": {"s": {"prompt": "x", "when": "true"}}}).stages["s"]
+
+
+def _told(*taken: bool) -> Estimates:
     known = Estimates()
-    for seconds in observed_s:
-        known.saw_speed(instance, 1.0, seconds)
+    for held in taken:
+        known.saw_branch("w", STAGE, held)
     return known
 
 
 async def test_sums_fade_in_the_store_as_in_memory(cell: Cell) -> None:
-    one, both = _told("i", 0.1, 2.0, 3.0), _told("i", 0.1, 2.0, 3.0, *[0.7] * 700)
+    first, later = (False, True, True), [True, False, False] * 233
+    one, both = _told(*first), _told(*first, *later)
     await cell.records.learn(one.take_added(), WINDOW)
-    await cell.records.learn(_told("i", *[0.7] * 700).take_added(), WINDOW)
+    await cell.records.learn(_told(*later).take_added(), WINDOW)
     expected = both.take_added()
     found = await cell.records.learned()
     assert found.keys() == expected.keys()
