@@ -116,7 +116,8 @@ class Records:
             return [name.decode() for name in await self._client.zrange(self._keys.live, 0, most - 1)]
 
     async def counts(self) -> dict[str, int]:
-        """How many workflows run, have ended in each way, wait to be read, and how many dead letters are kept.
+        """How many workflows run, have ended in each way, wait to be read, how many dead letters are kept, and where
+        requests are.
 
         `rejected` are submissions, also cancellations.
         """
@@ -127,10 +128,12 @@ class Records:
             pipeline.xlen(keys.submissions)
             pipeline.xlen(keys.dead)
             pipeline.zcard(keys.delayed)
+            pipeline.zcard(keys.line)
             pipeline.zcard(keys.leases)
             pipeline.hgetall(keys.ended)
-            live, submissions, dead, delayed, leases, ended = await pipeline.execute()
-        counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed, "claimed": leases}
+            live, submissions, dead, delayed, line, leases, ended = await pipeline.execute()
+        counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed}
+        counts |= {"in_line": line, "claimed": leases}
         return counts | dict.fromkeys(ENDINGS, 0) | {status.decode(): int(count) for status, count in ended.items()}
 
     async def now_ms(self) -> int:

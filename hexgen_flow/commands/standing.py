@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from common.model import Json, Node
+from common.model import LINE, Json, Node
 from common.states import ENDED
 from common.store.cell import Cell
 from common.store.records import Whereabouts
@@ -107,7 +107,8 @@ def _words(stage: Stage) -> str:
         return f"running on {stage['instance']} for {stage['running_s']:.0f} s{again}"
     if "place" in stage:
         place = f"place {stage['place']} of {stage['queued']}"
-        return f"queued on {stage['instance']}, {place}, waits {stage['waited_s']:.0f} s{again}"
+        where = "in the line" if stage["instance"] == LINE else f"queued on {stage['instance']}"
+        return f"{where}, {place}, waits {stage['waited_s']:.0f} s{again}"
     if phase in ("waiting", "delayed"):
         return f"{phase}{again}: {error}"
     return f"{phase or status}{again}"

@@ -7,7 +7,6 @@ from common.store.records import PAGE
 from coordinator.estimates import WINDOW, Estimates
 from coordinator.language.compiler import compile_definition
 
-
 STAGE = compile_definition({"name": "w", "stages": {"s": {"prompt": "x", "when": "true"}}}).stages["s"]
 
 

@@ -22,9 +22,9 @@ PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
 class Bench:
     """A coordinator and an instance, driven by hand."""
 
-    def __init__(self, cell: Cell, seat: Seat) -> None:
+    def __init__(self, cell: Cell, seat: Seat, policy: str = "hexgen") -> None:
         self.cell = cell
-        self.desk = Desk(cell, load(policy="hexgen"))
+        self.desk = Desk(cell, load(policy=policy))
         self.seat = seat
 
     async def submit(self, stages: dict[str, Any], **more: Any) -> None:
@@ -76,6 +76,15 @@ async def test_each_live_stage_says_where_it_is(bench: Bench) -> None:
     assert f"  {queued}: queued on a, place 1 of 1, waits 0 s" in shown
     assert any(line.startswith("  third: waiting: no ready instance serves") for line in shown)
     assert any(re.fullmatch(r"time left: 99\.\d s|time left: 100\.0 s", line) for line in shown)
+
+
+async def test_a_request_that_no_instance_has_yet_waits_in_the_line(bench: Bench) -> None:
+    bench = Bench(bench.cell, bench.seat, "flow")
+    await bench.submit({"first": {"prompt": "x"}, "second": {"prompt": "x"}})
+    assert {"  first: in the line, place 1 of 2, waits 0 s", "  second: in the line, place 2 of 2, waits 0 s"} <= set(
+        await bench.lines()
+    )
+    assert (await bench.cell.records.counts())["in_line"] == 2
 
 
 async def test_an_attempt_that_failed_is_told_with_its_reason(bench: Bench) -> None:
