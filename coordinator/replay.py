@@ -4,11 +4,13 @@ What a record cannot tell is filled in: of what prompts share only the beginning
 known, from the tokens that engines found in their caches; and every instance is taken to serve every request.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median, pstdev
+from typing import NamedTuple
 
 from common.model import InstanceProfile
 from common.policy import registry
@@ -20,8 +22,9 @@ from coordinator.simulator.simulation import simulate
 from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow
 from coordinator.simulator.workload import Workload, draw
 
-LATEST = 50
-RATE_S = 60.0
+LATEST, FEWEST = 50, 20
+"""So many arrivals make a rate: what came in the last RATE_S, within these bounds."""
+RATE_S, LONGEST_S = 60.0, 1200.0
 BURSTY_CV = 1.7
 WORKLOADS_AT_HAND = 12
 
@@ -55,13 +58,21 @@ def usual_slo_s(records: Sequence[Recorded]) -> float:
     return max(median(one.slo_s for one in records), 0.001) if records else 1.0
 
 
-def arrival_rate(times: Sequence[int], now: int) -> float:
-    """Workflows per second now: the latest LATEST arrivals of the last RATE_S seconds. Times in ms, oldest first."""
-    recent = [at for at in times if now - at <= 1000 * RATE_S]
-    if len(recent) < LATEST:
-        return len(recent) / RATE_S
-    span_s = (now - recent[-LATEST]) / 1000
-    return LATEST / max(span_s, 0.001)
+class Rate(NamedTuple):
+    """Workflows per second, and the standard error of that as a share of it."""
+
+    per_s: float
+    error: float = 0.0
+
+
+def arrival_rate(times: Sequence[int], now: int) -> Rate:
+    """How many arrive now. Times in ms, oldest first. A rate of fewer arrivals would be mere chance."""
+    known = [at for at in times if now - at <= 1000 * LONGEST_S]
+    wanted = min(max(sum(now - at <= 1000 * RATE_S for at in known), FEWEST), LATEST)
+    error = 1.0 / math.sqrt(wanted)
+    if len(known) < wanted:
+        return Rate(len(known) / LONGEST_S, error)
+    return Rate(wanted / max((now - known[-wanted]) / 1000, 0.001), error)
 
 
 def burstiness(times: Sequence[int]) -> str:
@@ -73,36 +84,43 @@ def burstiness(times: Sequence[int]) -> str:
 
 
 class Replay:
-    """A policy on workflows drawn from the records, arriving at this rate (workflows/s), with any values."""
+    """A policy on workflows drawn from the records, with any values.
+
+    Of three seeds in a row one replays a rate that is lower by its error, one a rate that is higher by it: what helps
+    at the very rate that was counted and does harm beside it is no gain.
+    """
 
     def __init__(
-        self, records: Sequence[Recorded], profiles: Sequence[InstanceProfile], policy: str, rate: float, arrivals: str
+        self, records: Sequence[Recorded], profiles: Sequence[InstanceProfile], policy: str, rate: Rate, arrivals: str
     ) -> None:
         self._trace, self._profiles, self._policy = trace_of(records), list(profiles), policy
         self._expectation = Expectation(self._trace, profiles)
         self._slo_s, self._rate, self._arrivals = usual_slo_s(records), rate, arrivals
-        self._drawn: dict[tuple[int, int], Workload] = {}
+        self._drawn: dict[tuple[int, int, float], Workload] = {}
         self.runs = 0
         self.calls = 0
 
-    def p95_s(self, values: Mapping[str, float], workflows: int, seed: int) -> float:
-        """The P95 latency with these values, in s. Raises InvalidDocument for values that the policy does not take."""
+    def p95_s(self, values: Mapping[str, float], workflows: int, seed: int, rate: float = 0.0) -> float:
+        """The P95 latency with these values, in s, at a given rate or, with 0, at that of the seed. Raises
+        InvalidDocument for values that the policy does not take.
+        """
         rules = registry.policy(self._policy, values)
-        came = simulate(_fresh(self._workload(workflows, seed)), self._profiles, rules)
+        asked = rate or self._rate.per_s * (1.0 + self._rate.error * (seed % 3 - 1))
+        came = simulate(_fresh(self._workload(workflows, seed, asked)), self._profiles, rules)
         self.runs += 1
         self.calls += came.calls
         return came.percentile_s(95)
 
-    def _workload(self, workflows: int, seed: int) -> Workload:
+    def _workload(self, workflows: int, seed: int, rate: float) -> Workload:
         """Drawn once for all candidates: drawing takes longer than a run."""
-        if (workflows, seed) not in self._drawn:
+        if (workflows, seed, rate) not in self._drawn:
             while len(self._drawn) >= WORKLOADS_AT_HAND:
                 del self._drawn[next(iter(self._drawn))]
-            self._drawn[workflows, seed] = draw(
-                self._trace, self._expectation, count=workflows, rate=self._rate, seed=seed, slo_s=self._slo_s,
+            self._drawn[workflows, seed, rate] = draw(
+                self._trace, self._expectation, count=workflows, rate=rate, seed=seed, slo_s=self._slo_s,
                 arrivals=self._arrivals,
             )  # fmt: skip
-        return self._drawn[workflows, seed]
+        return self._drawn[workflows, seed, rate]
 
 
 def warm() -> bool:
@@ -111,7 +129,7 @@ def warm() -> bool:
         return False
     call = RecordedCall("stage", 100, 10, 0, (), 0.0, 0.0)
     record = Recorded("warm", "warm", 0, 1000, 500, registry.DEFAULT, {}, (call,))
-    Replay([record], [PROFILES["a100"]], registry.DEFAULT, 1.0, "poisson").p95_s({}, 1, 0)
+    Replay([record], [PROFILES["a100"]], registry.DEFAULT, Rate(1.0), "poisson").p95_s({}, 1, 0)
     return True
 
 

@@ -7,6 +7,7 @@ replay said, it is taken back and the tuner holds still for some rounds.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,11 +35,20 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was before a change: the values, the live P95, what a replay said it was, and the rate (workflows/s)."""
+    """What was before a change: the values, the live P95 and what a replay says of the same load; and the rate of
+    arrivals (workflows/s) at the change.
+    """
 
     values: Values
     live_p95_s: float
     predicted_p95_s: float
+    rate: float
+
+
+class Live(NamedTuple):
+    """The P95 latency of workflows that were served, in s, and the rate (workflows/s) at which these arrived."""
+
+    p95_s: float
     rate: float
 
 
@@ -83,7 +93,7 @@ def decide(situation: Situation, memory: Memory, limits: Limits, evaluate: Evalu
     if situation.recorded < ENOUGH or situation.rate <= 0.0:
         return Decision("kept", f"{situation.recorded} workflows recorded, {ENOUGH} are needed, and some in the last "
                         "minute", memory)  # fmt: skip
-    live = live_p95_s(situation.recent)
+    live = measured(situation.recent)
     if memory.trial is not None and not moved(memory.trial.rate, situation.rate):
         if live is None:
             return Decision("kept", "a change is on trial: too few workflows have come since", memory)
@@ -93,11 +103,14 @@ def decide(situation: Situation, memory: Memory, limits: Limits, evaluate: Evalu
     return _searched(situation, options, limits, evaluate, live, seed)
 
 
-def live_p95_s(records: Sequence[Recorded]) -> float | None:
-    """The P95 latency of the newest records, in s; None where they are too few."""
+def measured(records: Sequence[Recorded]) -> Live | None:
+    """What the newest of these were served like; None where they are too few. Oldest first."""
     if len(records) < ENOUGH:
         return None
-    return float(np.percentile([one.latency_s for one in records[-LIVE:]], 95))
+    newest = records[-LIVE:]
+    span_s = (newest[-1].arrival_at - newest[0].arrival_at) / 1000
+    p95_s = float(np.percentile([one.latency_s for one in newest], 95))
+    return Live(p95_s, (len(newest) - 1) / max(span_s, 0.001))
 
 
 def moved(before: float, now: float) -> bool:
@@ -106,38 +119,43 @@ def moved(before: float, now: float) -> bool:
 
 
 def worse(trial: Trial, live_p95_s: float, predicted_p95_s: float, margin: float) -> bool:
-    """Whether a change has done harm: the live P95 is higher than before it, and higher over what replays predict."""
+    """Whether a change has done harm: the live P95 is higher than before it, and more so than replays of the loads of
+    then and now would have it.
+    """
     higher = live_p95_s > (1.0 + margin) * trial.live_p95_s
     unforeseen = live_p95_s / predicted_p95_s > (1.0 + margin) * trial.live_p95_s / trial.predicted_p95_s
     return higher and unforeseen
 
 
-def predicted_p95_s(evaluate: Evaluate, values: Mapping[str, float]) -> float:
-    """What a replay says the P95 is, in s."""
-    return fmean(evaluate(values, PREDICTED, seed) for seed in PREDICTED_SEEDS)
+def predicted_p95_s(evaluate: Evaluate, values: Mapping[str, float], live: Live) -> float:
+    """What a replay of the load that was served says the P95 should have been, in s."""
+    return fmean(evaluate(values, PREDICTED, seed, live.rate) for seed in PREDICTED_SEEDS)
 
 
-def _judged(situation: Situation, trial: Trial, limits: Limits, evaluate: Evaluate, live: float) -> Decision:
-    predicted = predicted_p95_s(evaluate, situation.values)
-    told = {"live_p95_s": live, "predicted_p95_s": predicted, "live_before_s": trial.live_p95_s,
+def _judged(situation: Situation, trial: Trial, limits: Limits, evaluate: Evaluate, live: Live) -> Decision:
+    predicted = predicted_p95_s(evaluate, situation.values, live)
+    told = {"live_p95_s": live.p95_s, "predicted_p95_s": predicted, "live_before_s": trial.live_p95_s,
             "predicted_before_s": trial.predicted_p95_s}  # fmt: skip
-    if not worse(trial, live, predicted, limits.margin):
+    if not worse(trial, live.p95_s, predicted, limits.margin):
         return Decision("confirmed", "the change has done no harm", Memory(), told=told)
-    reason = f"the live P95 went from {trial.live_p95_s:.1f} s to {live:.1f} s"
+    reason = f"the live P95 went from {trial.live_p95_s:.1f} s to {live.p95_s:.1f} s"
     return Decision("rolled back", reason, Memory(hold=limits.hold), in_force(situation.policy, trial.values), told)
 
 
 def _searched(
-    situation: Situation, options: Sequence[Values], limits: Limits, evaluate: Evaluate, live: float | None, seed: int
+    situation: Situation, options: Sequence[Values], limits: Limits, evaluate: Evaluate, live: Live | None, seed: int
 ) -> Decision:
     found = choose(options, evaluate, seed)
     told: dict[str, Json] = {"p95_s": found.p95_s, "now_p95_s": found.now_p95_s, "gain": found.gain,
-                             "tried": found.tried, "live_p95_s": live, "best": found.values}  # fmt: skip
+                             "tried": found.tried, "live_p95_s": live and live.p95_s, "best": found.values}  # fmt: skip
     if found.surely < limits.minimum_gain:
         reason = f"the best gains {found.gain:.1%}, {limits.minimum_gain:.0%} are asked for, less the error"
         return Decision("kept", reason, Memory(), told=told)
     # Too few to have measured anything: then nothing can be said to have become worse.
-    trial = None if live is None else Trial(dict(situation.values), live, found.now_p95_s, situation.rate)
+    trial = None
+    if live is not None:
+        predicted = predicted_p95_s(evaluate, situation.values, live)
+        trial = Trial(dict(situation.values), live.p95_s, predicted, situation.rate)
     return Decision("changed", f"the replay gains {found.gain:.1%}", Memory(trial), found.values, told)
 
 

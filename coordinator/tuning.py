@@ -5,17 +5,24 @@ in force then meet on workflows that had no part in the choice, and only a gain 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from statistics import fmean, stdev
+from typing import Protocol
 
 from common.policy.registry import BETA
 from common.policy.rules import Weights
 
 Values = dict[str, float]
-Evaluate = Callable[[Mapping[str, float], int, int], float]
-"""(values, workflows, seed) -> P95 in s. The same seed gives the same workflows, whatever the values."""
+
+
+class Evaluate(Protocol):
+    """A replay."""
+
+    def __call__(self, values: Mapping[str, float], workflows: int, seed: int, rate: float = 0.0) -> float:
+        """P95 in s. The same seed, the same workflows, whatever the values. rate in workflows/s; 0: as it is now."""
+
 
 RATIOS = tuple(10.0 ** (3.0 * step / 15.0) for step in range(16))
 """r = beta (1 - alpha) / alpha, in s^2, of the candidates for `alpha`."""
@@ -28,9 +35,9 @@ TUNABLE: dict[str, tuple[str, ...]] = {
 }
 """Policies that have something to tune, and what."""
 DEFAULTS: Values = {"alpha": 0.5, **Weights()._asdict()}
-FIRST, HALVING_SEEDS = 60, 2
-DUEL, DUEL_SEEDS = 480, 4
-"""Workflows and seeds of the first slice, and of the last meeting."""
+FIRST, HALVING_SEEDS = 40, 3
+DUEL, DUEL_SEEDS = 320, 6
+"""Workflows and seeds of the first slice, and of the last meeting. Seeds come in threes, as rates do in a replay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common import clock
 from common.errors import InvalidDocument
-from common.model import Instance, Json
-from common.recorded import Recorded
+from common.model import Json
 from common.settings import Settings
 from common.store.cell import Cell
 from coordinator.replay import LATEST, Replay, arrival_rate, burstiness, fitting
@@ -37,7 +36,7 @@ async def due(cell: Cell, plan: Plan) -> bool:
     if not last:
         return True
     now, times = await cell.traces.arrivals(ARRIVALS)
-    (entry, told), rate = last[0], arrival_rate(times, now)
+    (entry, told), rate = last[0], arrival_rate(times, now).per_s
     waited_s = (now - int(entry.partition("-")[0])) / 1000
     return is_due(told, waited_s, rate, plan.interval_s, plan.share)
 
@@ -48,33 +47,27 @@ async def tune_once(cell: Cell, settings: Settings, plan: Plan) -> Json:
     parameters = await cell.tuning.parameters()
     now, times = await cell.traces.arrivals(ARRIVALS)
     records = await cell.traces.window(max(settings.keep_traces, 1))
-    instances = [instance for instance in await cell.instances.all() if instance.status == "ready"]
+    profiles = [instance.profile for instance in await cell.instances.all() if instance.status == "ready"]
     policy = records[-1].policy if records else settings.policy
     records = [one for one in records if one.policy == policy]
-    tuned = parameters.policy == policy
-    values = in_force(policy, parameters.values if tuned else records[-1].values if records else {})
-    rate = arrival_rate(times, now)
-    recent = [one for one in records if one.arrival_at >= (parameters.since if tuned else 0)]
-    memory = read_memory(parameters.memory) if tuned or not parameters.version else Memory()
-    replayable = fitting(records, [instance.profile for instance in instances])
-    situation = Situation(policy, values, rate, len(replayable), recent)
-    decision = _decision(situation, memory, plan.limits, replayable, instances, burstiness(times), now // 1000)
+    if parameters.policy != policy:  # nothing was ever chosen for it
+        parameters = replace(parameters, values=records[-1].values if records else {}, since=0)
+    rate, replayable = arrival_rate(times, now), fitting(records, profiles)
+    situation = Situation(
+        policy, in_force(policy, parameters.values), rate.per_s, len(replayable),
+        [one for one in records if one.arrival_at >= parameters.since],
+    )  # fmt: skip
+    replay = Replay(replayable, profiles, policy, rate, burstiness(times)) if replayable else None
+    decision = _decision(situation, read_memory(parameters.memory), plan.limits, replay, now // 1000)
     told = _told(decision, situation, plan, len(records)) | {"seed": now // 1000}
     told["cpu_s"] = round(clock.cpu_s() - began_s, 3)
     return await _keep(cell, parameters.version, decision, told, policy)
 
 
-def _decision(
-    situation: Situation, memory: Memory, limits: Limits, records: list[Recorded], instances: list[Instance],
-    arrivals: str, seed: int,
-) -> Decision:  # fmt: skip
-    if not instances:
-        return Decision("kept", "no instance is ready", memory)
-    if not records:
-        return Decision("kept", "no workflow is recorded that can be replayed", memory)
-    profiles = [instance.profile for instance in instances]
+def _decision(situation: Situation, memory: Memory, limits: Limits, replay: Replay | None, seed: int) -> Decision:
+    if replay is None:
+        return Decision("kept", "no workflow is recorded that every ready instance can run", memory)
     try:
-        replay = Replay(records, profiles, situation.policy, situation.rate, arrivals)
         return decide(situation, memory, limits, replay.p95_s, seed)
     except InvalidDocument as error:
         return Decision("kept", f"the window cannot be replayed: {error}", memory)

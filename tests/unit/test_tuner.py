@@ -11,12 +11,13 @@ from coordinator.tuner import (
     LIVE,
     Decision,
     Limits,
+    Live,
     Memory,
     Situation,
     Trial,
     decide,
     is_due,
-    live_p95_s,
+    measured,
     pack_memory,
     read_memory,
     worse,
@@ -26,6 +27,7 @@ LIMITS = Limits(minimum_gain=0.03, margin=0.1, hold=2)
 
 
 def records(count: int, latency_s: float) -> list[Recorded]:
+    """One a second."""
     ended = [round(1000 * (at + latency_s)) for at in range(count)]
     return [Recorded("w", "t", 1000 * at, 10**6, end, "hexgen", {}, ()) for at, end in enumerate(ended)]
 
@@ -37,7 +39,7 @@ def situation(alpha: float = 0.5, latency_s: float = 100.0, *, rate: float = 1.0
 def replay(gain: float) -> object:
     """Any alpha but 0.5 makes the P95 lower by that share; 0.5 makes it 100 s."""
 
-    def evaluate(values: Mapping[str, float], workflows: int, seed: int) -> float:
+    def evaluate(values: Mapping[str, float], workflows: int, seed: int, rate: float = 0.0) -> float:
         return 100.0 if values == {"alpha": 0.5} else 100.0 * (1.0 - gain)
 
     return evaluate
@@ -104,6 +106,19 @@ def test_what_the_replay_foresaw_is_no_fault_of_the_change() -> None:
     assert decided(foreseen, ON_TRIAL, gain=0.0).action == "rolled back"
 
 
+def test_what_is_predicted_is_predicted_of_the_load_that_was_served() -> None:
+    """The load has tripled; what was live came at one a second, so that is what a replay of it is compared with."""
+    rates: list[float] = []
+
+    def evaluate(values: Mapping[str, float], workflows: int, seed: int, rate: float = 0.0) -> float:
+        rates.append(rate)
+        return (300.0 if values == {"alpha": 0.5} else 200.0) if rate == 0.0 else 100.0 * rate
+
+    found = decide(situation(rate=3.0), Memory(), LIMITS, evaluate, seed=1)
+    assert found.memory.trial == Trial({"alpha": 0.5}, 100.0, 100.0, 3.0)
+    assert set(rates) == {0.0, 1.0}
+
+
 def test_worse_needs_both() -> None:
     trial = Trial({}, 100.0, 80.0, 1.0)
     assert worse(trial, 111.0, 80.0, 0.1)
@@ -126,8 +141,8 @@ def test_with_nothing_measured_before_a_change_there_is_nothing_to_judge() -> No
 
 def test_the_live_p95_is_that_of_the_newest() -> None:
     old, new = records(50, 900.0), records(LIVE, 100.0)
-    assert live_p95_s([*old, *new]) == pytest.approx(100.0)
-    assert live_p95_s(new[: ENOUGH - 1]) is None
+    assert measured([*old, *new]) == Live(pytest.approx(100.0), pytest.approx(1.0))
+    assert measured(new[: ENOUGH - 1]) is None
 
 
 def told(cpu_s: float = 1.0, rate: float = 2.0) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 from common.errors import InvalidDocument
 from common.profiles import A100, L40S
 from common.recorded import Recorded, RecordedCall
-from coordinator.replay import Replay, arrival_rate, burstiness, fitting, trace_of, usual_slo_s, warm
+from coordinator.replay import Rate, Replay, arrival_rate, burstiness, fitting, trace_of, usual_slo_s, warm
 from coordinator.simulator.trace import read_trace, write_trace
 
 
@@ -58,13 +58,18 @@ def test_workflows_with_a_call_that_some_instance_cannot_hold_are_left_out() -> 
     assert fitting(RECORDS, []) == []
 
 
-def test_the_rate_is_that_of_the_last_minute_or_of_the_last_fifty() -> None:
-    slow = list(range(0, 120_000, 4000))
-    assert arrival_rate(slow, 120_000) == pytest.approx(15 / 60)
-    fast = [120_000 + 100 * at for at in range(100)]
-    assert arrival_rate([*slow, *fast], 130_000) == pytest.approx(10.0, rel=0.03)
-    assert arrival_rate(slow, 500_000) == 0.0
-    assert arrival_rate([], 0) == 0.0
+def test_the_rate_is_that_of_the_last_minute_but_of_twenty_arrivals_at_least_and_fifty_at_most() -> None:
+    slow, middle, fast = (list(range(0, 600_000, gap)) for gap in (20_000, 2000, 100))
+    assert arrival_rate(slow, 600_000).per_s == pytest.approx(1 / 20)
+    assert arrival_rate(middle, 600_000).per_s == pytest.approx(1 / 2)
+    assert arrival_rate([*slow, *(600_000 + at for at in middle[:30])], 660_000).per_s == pytest.approx(1 / 2)
+    assert arrival_rate([*slow, *(600_000 + at for at in fast[:50])], 605_000).per_s == pytest.approx(10.0)
+    assert arrival_rate(slow, 10**9).per_s == 0.0
+    assert arrival_rate([], 0).per_s == 0.0
+
+
+def test_with_few_arrivals_the_rate_is_that_of_twenty_minutes() -> None:
+    assert arrival_rate([0, 1000, 2000], 3000).per_s == 3 / 1200
 
 
 def test_arrivals_in_bursts_are_drawn_in_bursts() -> None:
@@ -76,19 +81,27 @@ def test_arrivals_in_bursts_are_drawn_in_bursts() -> None:
 
 def test_the_same_seed_replays_the_same_workflows_whatever_the_values() -> None:
     assert warm()
-    replay = Replay(RECORDS, [A100, L40S], "hexgen", 0.5, "poisson")
+    replay = Replay(RECORDS, [A100, L40S], "hexgen", Rate(0.5), "poisson")
     first = replay.p95_s({"alpha": 0.5}, 50, 1)
     assert replay.p95_s({"alpha": 0.5}, 50, 1) == first > 0.0
     assert replay.p95_s({"alpha": 1.0}, 50, 1) != first
     assert replay.p95_s({"alpha": 0.5}, 50, 2) != first
-    again = Replay(RECORDS, [A100, L40S], "hexgen", 0.5, "poisson")
+    again = Replay(RECORDS, [A100, L40S], "hexgen", Rate(0.5), "poisson")
     assert again.p95_s({"alpha": 0.5}, 50, 1) == first
     with pytest.raises(InvalidDocument, match="alpha"):
         replay.p95_s({"alpha": 2.0}, 50, 1)
 
 
+def test_seeds_stand_for_the_rate_and_its_error() -> None:
+    """Two instances and many calls a second: it is the rate that counts, not the draw."""
+    replay = Replay(RECORDS, [A100], "hexgen", Rate(4.0, 0.5), "poisson")
+    low, middle, high = (replay.p95_s({"alpha": 0.5}, 200, seed) for seed in (3, 4, 5))
+    assert low < middle < high
+    assert replay.p95_s({"alpha": 0.5}, 200, 3, 6.0) > middle
+
+
 def test_more_load_takes_longer() -> None:
-    slow, fast = (Replay(RECORDS, [A100], "flow", rate, "poisson").p95_s({}, 60, 1) for rate in (0.1, 10.0))
+    slow, fast = (Replay(RECORDS, [A100], "flow", Rate(rate), "poisson").p95_s({}, 60, 1) for rate in (0.1, 10.0))
     assert fast > 1.5 * slow
 
 
