@@ -69,7 +69,7 @@ class Desk:
 
     def take(self, found: Parameters) -> None:
         """Go on with the tuner's values, if they are for this policy and there are any, else with the settings'."""
-        if (found.version, found.policy) == (self._taken.version, self._taken.policy):
+        if (found.policy, found.values) == (self._taken.policy, self._taken.values):
             return
         self._taken, name = found, self.settings.policy
         values = self._own_values | (dict(found.values) if found.policy == name else {})

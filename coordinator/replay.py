@@ -84,7 +84,7 @@ def burstiness(times: Sequence[int]) -> str:
 
 
 class Replay:
-    """A policy on workflows drawn from the records, with any values.
+    """A policy on workflows drawn from the records, the newest last, with any values.
 
     Of three seeds in a row one replays a rate that is lower by its error, one a rate that is higher by it: what helps
     at the very rate that was counted and does harm beside it is no gain.
@@ -95,6 +95,7 @@ class Replay:
     ) -> None:
         self._trace, self._profiles, self._policy = trace_of(records), list(profiles), policy
         self._expectation = Expectation(self._trace, profiles)
+        self._others = records[-1].values  # what the policy has that nobody tunes
         self._slo_s, self._rate, self._arrivals = usual_slo_s(records), rate, arrivals
         self._drawn: dict[tuple[int, int, float], Workload] = {}
         self.runs = 0
@@ -104,7 +105,7 @@ class Replay:
         """The P95 latency with these values, in s, at a given rate or, with 0, at that of the seed. Raises
         InvalidDocument for values that the policy does not take.
         """
-        rules = registry.policy(self._policy, values)
+        rules = registry.policy(self._policy, {**self._others, **values})
         asked = rate or self._rate.per_s * (1.0 + self._rate.error * (seed % 3 - 1))
         came = simulate(_fresh(self._workload(workflows, seed, asked)), self._profiles, rules)
         self.runs += 1

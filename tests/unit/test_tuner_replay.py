@@ -100,6 +100,14 @@ def test_seeds_stand_for_the_rate_and_its_error() -> None:
     assert replay.p95_s({"alpha": 0.5}, 200, 3, 6.0) > middle
 
 
+def test_what_nobody_tunes_stays_as_it_is() -> None:
+    plain, fair = (
+        Replay([replace(one, values=values) for one in RECORDS], [A100], "flow", Rate(6.0), "poisson")
+        for values in ({}, {"fairness": 5.0})
+    )
+    assert plain.p95_s({"harm": 2.0}, 100, 1) != fair.p95_s({"harm": 2.0}, 100, 1)
+
+
 def test_more_load_takes_longer() -> None:
     slow, fast = (Replay(RECORDS, [A100], "flow", Rate(rate), "poisson").p95_s({}, 60, 1) for rate in (0.1, 10.0))
     assert fast > 1.5 * slow
