@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from common import logs, settings
+from common import clock, logs, settings
 from common.errors import HexgenError
 from common.model import Json
 from common.options import Finite, json_option, log_option, store_options
@@ -73,7 +73,7 @@ async def _once(values: settings.Settings, shadow: bool, limits: Limits) -> Json
     from coordinator.loops.round import Plan, tune_once  # numpy and all: only for those who tune
 
     async with Cell.opened(values.redis_url, values.namespace) as cell:
-        return await tune_once(cell, values, Plan(shadow=shadow, limits=limits))
+        return await tune_once(cell, values, Plan(shadow=shadow, limits=limits), clock.cpu_s())
 
 
 async def _reset(values: settings.Settings) -> None:

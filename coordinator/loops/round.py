@@ -41,9 +41,11 @@ async def due(cell: Cell, plan: Plan) -> bool:
     return is_due(told, waited_s, rate, plan.interval_s, plan.share)
 
 
-async def tune_once(cell: Cell, settings: Settings, plan: Plan) -> Json:
-    """One round: what was decided, as it is kept in the record of decisions."""
-    began_s = clock.cpu_s()
+async def tune_once(cell: Cell, settings: Settings, plan: Plan, counted_s: float) -> Json:
+    """One round: what was decided, as it is kept in the record of decisions.
+
+    counted_s: this process's CPU time up to which rounds before have been counted.
+    """
     parameters = await cell.tuning.parameters()
     now, times = await cell.traces.arrivals(ARRIVALS)
     records = await cell.traces.window(max(settings.keep_traces, 1))
@@ -60,7 +62,7 @@ async def tune_once(cell: Cell, settings: Settings, plan: Plan) -> Json:
     replay = Replay(replayable, profiles, policy, rate, burstiness(times)) if replayable else None
     decision = _decision(situation, read_memory(parameters.memory), plan.limits, replay, now // 1000)
     told = _told(decision, situation, plan, len(records)) | {"seed": now // 1000}
-    told["cpu_s"] = round(clock.cpu_s() - began_s, 3)
+    told["cpu_s"] = round(clock.cpu_s() - counted_s, 3)
     return await _keep(cell, parameters.version, decision, told, policy)
 
 

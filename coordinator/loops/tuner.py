@@ -88,12 +88,13 @@ class TunerWorker(SimpleWorker):  # type: ignore[misc]
         """Takes no commands over the store, and so has no thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """What the rounds of this process need: RQ hands them nothing."""
+    """What the rounds of this process need: RQ hands them nothing. counted_s: CPU time that rounds have told of."""
 
     settings: Settings
     plan: Plan
+    counted_s: float = 0.0
 
 
 _work: _Work | None = None
@@ -111,6 +112,7 @@ def serve(settings: Settings, plan: Plan) -> None:
     if not warm():
         raise HexgenError("the tuner needs the extra sim: without numba a replay takes 300 times as long")
     log.info("the simulator was made ready in %.1f s", clock.monotonic_s() - began_s)
+    _work.counted_s = clock.cpu_s()
     log.info("the tuner of namespace %s is ready%s", settings.namespace, ", in shadow mode" if plan.shadow else "")
     failures = 0
     while not _served(settings):
@@ -145,5 +147,6 @@ def run_round() -> None:
 async def _round(work: _Work) -> None:
     async with Cell.opened(work.settings.redis_url, work.settings.namespace) as cell:
         if await due(cell, work.plan):
-            told = await tune_once(cell, work.settings, work.plan)
+            told = await tune_once(cell, work.settings, work.plan, work.counted_s)
+            work.counted_s = clock.cpu_s()
             log.info("%s: %s (policy %s, %s)", told["action"], told["reason"], told["policy"], told["values"])
