@@ -7,8 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 from deployment import Deployment, chain
+from redis import Redis
 
 from common.store.embedded import EmbeddedServer
+from common.store.keys import Keys
 from hexgen_flow.client import Event
 
 SIMULATED = ("--engine", "simulated", "--time-scale", "20", "--responder", "echo:40", "--profile")
@@ -141,14 +143,16 @@ def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path:
 
 
 def test_a_worker_is_killed_with_requests_placed_on_it(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
-    with Deployment(server, namespace, tmp_path) as cell:
+    keys = Keys(namespace)
+    with Deployment(server, namespace, tmp_path, HEXGEN_LEASE_S="4") as cell:
         cell.define(chain(2))
         cell.worker("doomed", *SIMULATED, "a100")
         check_once(cell.events(cell.client.submit("chain2", {"text": "first"})), 2)
         os.kill(cell.pids["doomed"], signal.SIGSTOP)  # it takes nothing more, and nobody knows yet
         workflows = [cell.client.submit("chain2", {"text": f"{n}"}) for n in range(4)]
-        while cell.instances()["doomed"]["queued"] < 4:
-            time.sleep(0.05)
+        with Redis.from_url(server.url) as store:
+            while not store.zcard(keys.queue("doomed")) and store.hget(keys.instance("doomed"), "status") == b"ready":
+                time.sleep(0.01)
         cell.kill("doomed")
         cell.worker("staying", *SIMULATED, "a100")
         for workflow in workflows:
