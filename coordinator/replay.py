@@ -23,8 +23,10 @@ from coordinator.simulator.trace import Trace, TracedCall, TracedWorkflow
 from coordinator.simulator.workload import Workload, draw
 
 LATEST, FEWEST = 50, 20
-"""So many arrivals make a rate: what came in the last RATE_S, within these bounds."""
-RATE_S, LONGEST_S = 60.0, 1200.0
+"""So many arrivals at least make a rate: what came in the last RATE_S, within these bounds."""
+RATE_S, LONGEST_S = 60.0, 3600.0
+ALIKE = 2.0
+"""Rates that differ by no more standard errors are taken to be one."""
 BURSTY_CV = 1.7
 WORKLOADS_AT_HAND = 12
 
@@ -66,13 +68,25 @@ class Rate(NamedTuple):
 
 
 def arrival_rate(times: Sequence[int], now: int) -> Rate:
-    """How many arrive now. Times in ms, oldest first. A rate of fewer arrivals would be mere chance."""
+    """How many arrive now. Times in ms, oldest first.
+
+    Counted over as long as the rate is what it was of late: so chance does not look like load, and a step is seen soon.
+    """
     known = [at for at in times if now - at <= 1000 * LONGEST_S]
     wanted = min(max(sum(now - at <= 1000 * RATE_S for at in known), FEWEST), LATEST)
-    error = 1.0 / math.sqrt(wanted)
     if len(known) < wanted:
-        return Rate(len(known) / LONGEST_S, error)
-    return Rate(wanted / max((now - known[-wanted]) / 1000, 0.001), error)
+        return Rate(len(known) / LONGEST_S, 1.0 / math.sqrt(wanted))
+    found = late = _rate(known, now, wanted)
+    while (wanted := 2 * wanted) <= len(known):
+        longer = _rate(known, now, wanted)
+        if abs(longer.per_s - late.per_s) > ALIKE * late.error * longer.per_s:
+            break
+        found = longer
+    return found
+
+
+def _rate(times: Sequence[int], now: int, count: int) -> Rate:
+    return Rate(count / max((now - times[-count]) / 1000, 0.001), 1.0 / math.sqrt(count))
 
 
 def burstiness(times: Sequence[int]) -> str:

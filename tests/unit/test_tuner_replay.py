@@ -58,18 +58,37 @@ def test_workflows_with_a_call_that_some_instance_cannot_hold_are_left_out() -> 
     assert fitting(RECORDS, []) == []
 
 
-def test_the_rate_is_that_of_the_last_minute_but_of_twenty_arrivals_at_least_and_fifty_at_most() -> None:
-    slow, middle, fast = (list(range(0, 600_000, gap)) for gap in (20_000, 2000, 100))
-    assert arrival_rate(slow, 600_000).per_s == pytest.approx(1 / 20)
-    assert arrival_rate(middle, 600_000).per_s == pytest.approx(1 / 2)
-    assert arrival_rate([*slow, *(600_000 + at for at in middle[:30])], 660_000).per_s == pytest.approx(1 / 2)
-    assert arrival_rate([*slow, *(600_000 + at for at in fast[:50])], 605_000).per_s == pytest.approx(10.0)
-    assert arrival_rate(slow, 10**9).per_s == 0.0
+def every(gap_ms: int, count: int, start: int = 0) -> list[int]:
+    return [start + gap_ms * at for at in range(1, count + 1)]
+
+
+def test_a_steady_rate_is_counted_over_long() -> None:
+    for gap_ms in (100, 2000, 15_000):
+        found = arrival_rate(every(gap_ms, 200), 200 * gap_ms)
+        assert found.per_s == pytest.approx(1000 / gap_ms, rel=0.02)
+        assert found.error < 0.12
+
+
+def test_chance_does_not_look_like_load() -> None:
+    """Twenty that came a third faster than those before them may well be chance."""
+    times = [*every(10_000, 80), *every(7500, 20, start=800_000)]
+    assert arrival_rate(times, times[-1]).per_s == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_step_is_seen_within_twenty_arrivals_or_a_minute() -> None:
+    slow = every(20_000, 100)
+    steep = [*slow, *every(4000, 20, start=slow[-1])]
+    assert arrival_rate(steep, steep[-1]) == (pytest.approx(1 / 4, rel=0.06), pytest.approx(20**-0.5))
+    fast = [*slow, *every(100, 60, start=slow[-1])]
+    assert arrival_rate(fast, fast[-1]) == (pytest.approx(10.0, rel=0.03), pytest.approx(50**-0.5))
+    ended = slow[-1] + 800_000
+    assert arrival_rate(slow, ended).per_s < 0.6 / 20
+
+
+def test_with_few_arrivals_the_rate_is_that_of_an_hour() -> None:
+    assert arrival_rate([0, 1000, 2000], 3000).per_s == 3 / 3600
+    assert arrival_rate(every(1000, 100), 10**9).per_s == 0.0
     assert arrival_rate([], 0).per_s == 0.0
-
-
-def test_with_few_arrivals_the_rate_is_that_of_twenty_minutes() -> None:
-    assert arrival_rate([0, 1000, 2000], 3000).per_s == 3 / 1200
 
 
 def test_arrivals_in_bursts_are_drawn_in_bursts() -> None:
