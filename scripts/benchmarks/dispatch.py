@@ -9,7 +9,6 @@ to the moment at which the next request of its chain is claimable (the call that
 import json
 import os
 import platform
-import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from typing import Any
 import click
 from chains import BenchmarkError, Figures, Load, middle
 from contestants import CONTESTANTS, HERE, Contestant
-from processes import answer, running
+from processes import answer, end_in_order, running
 
 from common.store.embedded import EmbeddedServer, EmbeddedServerError
 
@@ -137,5 +136,5 @@ def machine(names: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    end_in_order()
     main()

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import click
+from processes import end_in_order
 
 from common.errors import HexgenError
 from common.policy.registry import names as live_policies
@@ -126,4 +127,5 @@ def main(
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

@@ -9,7 +9,6 @@ one measured on this machine beforehand. Times are printed as of the real engine
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from statistics import fmean, stdev
@@ -17,6 +16,7 @@ from statistics import fmean, stdev
 import click
 from chains import BenchmarkError
 from comparing import Plan, plan_options, planned
+from processes import end_in_order
 from replay import Document, documents, percentile
 from replay_ours import Ended, run
 
@@ -53,6 +53,16 @@ class Pair:
     late_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pair to be made."""
+
+    plan: Plan
+    policy: str
+    seed: int
+    hop_s: float
+
+
 def latency(values: Sequence[float]) -> Latency:
     """Percentiles as the simulator takes them."""
     return Latency(percentile(values, 50), percentile(values, 95))
@@ -78,11 +88,12 @@ def measured_hop_s(plan: Plan, policy: str) -> float:
     return max(0.0, took_s - engines_s) / plan.scale / len(PROBE[0].calls)
 
 
-def pair(plan: Plan, known: Sequence[Document], policy: str, seed: int, hop_s: float) -> Pair:
+def pair(job: Job) -> Pair:
     """One run live, and its predictions."""
+    plan, policy, seed, hop_s = job.plan, job.policy, job.seed, job.hop_s
     hops = [hop_s * (1.0 + SPREAD * (2.0 * number / (PREDICTIONS - 1) - 1.0)) for number in range(PREDICTIONS)]
     predictions = tuple(latency(simulated(plan, policy, seed, hop)) for hop in hops)
-    ended = live(plan, known, policy, seed)
+    ended = live(plan, documents(plan.trace), policy, seed)
     late_s = max(one.late_s for one in ended)
     return Pair(policy, seed, latency([one.latency_s for one in ended]), predictions, late_s)
 
@@ -92,18 +103,16 @@ def compare(
     tell: Callable[[str], None],
 ) -> list[Pair]:  # fmt: skip
     """All runs, policy by policy within a seed, so that a busy minute of the machine does not fall on one of them."""
-    known = documents(plan.trace)
+    jobs = [Job(plan, policy, seed, hops_s[policy]) for seed in range(seeds) for policy in policies]
+    found = []
     # Started anew, not forked, and each run in the main thread of its process: its children are tied to that.
-    with ProcessPoolExecutor(together, mp_context=get_context("spawn")) as pool:
-        started = [
-            pool.submit(pair, plan, known, policy, seed, hops_s[policy]) for seed in range(seeds) for policy in policies
-        ]
-        for future in as_completed(started):
-            one = future.result()
+    with get_context("spawn").Pool(together, initializer=end_in_order) as pool:
+        for one in pool.imap_unordered(pair, jobs):
             expected_s = fmean(latency.p95_s for latency in one.simulated)
             figures = f"P95 {one.live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {one.late_s:.2f} s late"
             tell(f"seed {one.seed}, {one.policy}: {figures}")
-        return [future.result() for future in started]
+            found.append(one)
+    return found
 
 
 def means(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -157,4 +166,5 @@ def main(policies: str, hop_ms: float | None, together: int, seeds: int, as_json
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

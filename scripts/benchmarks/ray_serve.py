@@ -21,7 +21,7 @@ import click
 from chains import BenchmarkError
 from comparing import Plan, plan_options, planned
 from contestants import HERE
-from processes import answer
+from processes import answer, end_in_order
 from replay import Document, documents, percentile
 from replay_ours import run
 
@@ -29,6 +29,8 @@ from common.errors import HexgenError
 from common.store.embedded import EmbeddedServerError
 
 PEER = "ray serve"
+RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""Its replicas are to get as much of the CPU as our workers."""
 TEMPORARY = "/tmp" if Path("/tmp").is_dir() else None
 """Ray's sockets stand in there, and their paths must be short."""
 
@@ -48,7 +50,7 @@ def ray_serve(plan: Plan, known: Sequence[Document], seed: int) -> list[float]:
         file = Path(scratch) / "task.json"
         file.write_text(json.dumps(task))
         command = (sys.executable, str(HERE / "ray_serve_drive.py"), str(file))
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(HERE)}
+        environment = os.environ | RAY_ENVIRONMENT | {"PYTHONPATH": str(HERE)}
         longest_s = arrivals[-1][0] + plan.give_up_s
         told = answer(command, environment, Path(scratch), {}, longest_s, signal.SIGTERM)  # it has children to end
     if not all(told["served"]):
@@ -105,4 +107,5 @@ def main(policy: str, seeds: int, as_json: bool, **options: Any) -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()
