@@ -112,8 +112,6 @@ class Replay:
         self._others = records[-1].values  # what the policy has that nobody tunes
         self._slo_s, self._rate, self._arrivals = usual_slo_s(records), rate, arrivals
         self._drawn: dict[tuple[int, int, float], Workload] = {}
-        self.runs = 0
-        self.calls = 0
 
     def p95_s(self, values: Mapping[str, float], workflows: int, seed: int, rate: float = 0.0) -> float:
         """The P95 latency with these values, in s, at a given rate or, with 0, at that of the seed. Raises
@@ -122,8 +120,6 @@ class Replay:
         rules = registry.policy(self._policy, {**self._others, **values})
         asked = rate or self._rate.per_s * (1.0 + self._rate.error * (seed % 3 - 1))
         came = simulate(_fresh(self._workload(workflows, seed, asked)), self._profiles, rules)
-        self.runs += 1
-        self.calls += came.calls
         return came.percentile_s(95)
 
     def _workload(self, workflows: int, seed: int, rate: float) -> Workload:

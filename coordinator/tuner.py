@@ -91,8 +91,8 @@ def decide(situation: Situation, memory: Memory, limits: Limits, evaluate: Evalu
     if not options:
         return Decision("kept", f"policy {situation.policy or '?'} has nothing to tune", memory)
     if situation.recorded < ENOUGH or situation.rate <= 0.0:
-        return Decision("kept", f"{situation.recorded} workflows recorded, {ENOUGH} are needed, and some in the last "
-                        "minute", memory)  # fmt: skip
+        reason = f"{situation.recorded} workflows recorded, {ENOUGH} are needed, and some of the last hour"
+        return Decision("kept", reason, memory)
     live = measured(situation.recent)
     if memory.trial is not None and not moved(memory.trial.rate, situation.rate):
         if live is None:

@@ -68,7 +68,7 @@ def test_a_gain_below_the_least_changes_nothing() -> None:
     ("now", "reason"),
     [
         (situation(count=ENOUGH - 1), "29 workflows recorded"),
-        (situation(rate=0.0), "some in the last minute"),
+        (situation(rate=0.0), "some of the last hour"),
         (replace(situation(), policy="vllm"), "policy vllm has nothing to tune"),
     ],
 )
