@@ -45,7 +45,8 @@ def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert 0 < found["p50_s"] <= found["p95_s"]
     assert found["slo_attainment"] == 1.0
     assert found["execution_accuracy"] >= 0.5
-    assert set(found["instances"]) == {"a100-0", "a100-1", "a6000-0", "l40s-0"}
+    assert set(found["instances"]) <= {"a100-0", "a100-1", "a6000-0", "l40s-0"}  # the slower ones where it pays
+    assert sum(found["instances"].values()) == sum(stage["requests"] for stage in found["usage"].values())
     assert found["tool_requests"] > 0
     assert found["usage"]["candidates.generate"]["requests"] == 18
     assert all(0 <= cost["cached_tokens"] < cost["prompt_tokens"] for cost in found["usage"].values())
