@@ -60,7 +60,8 @@ def look(world: World, m: int) -> None:
 
 def look_closely(world: World, rules: Rules, now: float) -> None:
     """All that the line's plan wants to know: what runs, how long it holds its KV room, how urgent all are."""
-    total, count = 0.0, world.counts[IN_LINE]
+    length = min(world.counts[IN_LINE], AHEAD)
+    total, count = 0.0, length
     for m in range(len(world.engines)):
         look(world, m)
         e, k = world.engines[m], world.candidates[m]
@@ -72,14 +73,14 @@ def look_closely(world: World, rules: Rules, now: float) -> None:
             k.kv_time += held_kv_time(k, c.prompt_tokens, generated(e, c), unprefilled, c.expected_tokens)
             total += _late(world, c, now)
     line = world.ids[len(world.engines)]
-    for at in range(world.counts[IN_LINE]):
+    for at in range(length):
         total += _late(world, world.calls[line[at]], now)
     mean = total / count
     for m in range(len(world.engines)):
         e, k = world.engines[m], world.candidates[m]
         for at in range(e.started):
             k.weight += urgency_weight(_late(world, world.calls[e.started_ids[at]], now), mean, rules.weights)
-    for at in range(min(world.counts[IN_LINE], AHEAD)):
+    for at in range(length):
         c = world.calls[line[at]]
         c.weight = urgency_weight(_late(world, c, now), mean, rules.weights)
 
@@ -159,17 +160,21 @@ def _least_served(world: World) -> float:
     return least
 
 
-def charge(world: World, q: int) -> None:
-    """A call is ready: its tenant pays for what is expected; one that was away is lifted to the least of the others."""
-    c = world.calls[q]
-    workflow = world.workflows[c.workflow]
-    tenant = world.tenants[workflow.tenant]
+def lift(world: World, q: int) -> None:
+    """A call is ready: its tenant is active, and if it was away lifted to the least of the others."""
+    tenant = world.tenants[world.workflows[world.calls[q].workflow].tenant]
     if tenant.active == 0:
         least = _least_served(world)
         if least < math.inf:
             tenant.served = max(tenant.served, least)
     tenant.active += 1
-    tenant.served += price(c.prompt_tokens, c.expected_tokens, workflow.weight)
+
+
+def charge(world: World, q: int) -> None:
+    """A call has its key: its tenant pays for what is expected."""
+    c = world.calls[q]
+    workflow = world.workflows[c.workflow]
+    world.tenants[workflow.tenant].served += price(c.prompt_tokens, c.expected_tokens, workflow.weight)
 
 
 def settle(world: World, q: int) -> None:
