@@ -5,6 +5,7 @@ On a best effort: whatever goes wrong here costs an old view of this instance, n
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from common import clock
 from common.store.instances import Instances
@@ -14,7 +15,9 @@ from workers.observer import Observer
 LEAST_S = 0.02
 """Between two publications."""
 BUSY_S = 0.5
-"""A working engine changes even if nobody comes or goes."""
+"""A working engine changes even if nobody comes or goes; and what could not be told is told so much later."""
+IDLE_S = 5.0
+"""What was told may be lost with a store's last second: taken to be full, an idle instance would wait for ever."""
 log = logging.getLogger("hexgen.worker")
 
 
@@ -36,12 +39,20 @@ class Publisher:
         """Publish until cancelled; at once for the first time."""
         while True:
             self._changed.clear()
-            try:
-                await self._publish()
-            except Exception as error:  # whatever it is: the worker goes on
-                log.debug("instance %s cannot publish its load: %s", self._seat.instance, error)
+            told = await self._tried()
             await clock.sleep(LEAST_S)
-            await self._wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_S if told and not self._observer.busy else BUSY_S):
+                    await self._changed.wait()
+
+    async def _tried(self) -> bool:
+        """Whether it could be told; the worker goes on in any case."""
+        try:
+            await self._publish()
+        except Exception as error:  # whatever it is
+            log.debug("instance %s cannot publish its load: %s", self._seat.instance, error)
+            return False
+        return True
 
     async def _publish(self) -> None:
         load = self._observer.load()
@@ -49,11 +60,3 @@ class Publisher:
         assert self._seat.epoch is not None
         if await self._instances.publish(self._seat.instance, self._seat.epoch, load, cache):
             self._told_cache = load.cache_version
-
-    async def _wait(self) -> None:
-        """Until something has changed, or for a while."""
-        try:
-            async with asyncio.timeout(BUSY_S if self._observer.busy else None):
-                await self._changed.wait()
-        except TimeoutError:
-            pass

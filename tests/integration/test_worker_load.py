@@ -18,6 +18,7 @@ from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit
 from common.store.instances import Instances
 from common.store.queues import Seat
+from workers import publisher
 from workers.engines.responders import Echo
 from workers.engines.simulated import SimulatedEngine
 from workers.lease import LeaseKeeper
@@ -166,6 +167,34 @@ async def test_a_worker_that_cannot_publish_goes_on_and_publishes_again(
     monkeypatch.setattr(Instances, "publish", publish)
     await bench.push("hello again", output=200)
     assert await bench.load(lambda load: bool(load.running))
+
+
+async def test_what_an_idle_worker_could_not_publish_it_publishes_when_the_store_is_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Instances.publish
+
+    async def away(*_: Any) -> bool:
+        raise StoreUnavailable("Redis is away")
+
+    await bench.push("hello", output=400)
+    await bench.load(lambda load: bool(load.running))
+    monkeypatch.setattr(Instances, "publish", away)
+    await bench.done(1)
+    await asyncio.sleep(0.05)  # its last word is lost too
+    monkeypatch.setattr(Instances, "publish", publish)
+    assert await bench.load(lambda load: not load.running)
+
+
+async def test_an_idle_worker_tells_again_what_a_store_has_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "IDLE_S", 0.05)
+    await bench.push("hello")
+    await bench.done(1)
+    await bench.load(lambda load: not load.running)
+    await bench.cell.client.hdel(bench.cell.keys.instance("a"), "load")
+    assert await bench.load(lambda load: not load.running)
 
 
 async def test_many_changes_are_told_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
