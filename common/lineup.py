@@ -9,7 +9,8 @@ from common.model import Instance, InstanceLoad
 class Asked:
     """What a request's record says: its figures, and what an instance must serve.
 
-    key_ms: its key in any queue; prefix: the `common.prefix.chain` of its prompt, which has so many characters.
+    key_ms: its key in any queue; prefix: the `common.prefix.chain` of its prompt, which has so many characters. token:
+    its last fencing token, empty before its first claim; only a claim can change what is known of the prompt.
     """
 
     request: str
@@ -22,6 +23,7 @@ class Asked:
     requires: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
     characters: int = 0
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,15 @@ class Standing:
 class Lineup:
     """The head of the line and all ready instances at one instant, in ms of Redis time.
 
-    plans: how many had been carried out by then. With nothing in the line there are no instances either.
+    plans: how many had been carried out by then; tokens: of the line's requests, see `Asked`. With nothing in the line
+    there are no instances either.
     """
 
     now: int
     plans: int
     line: tuple[str, ...]
     standings: tuple[Standing, ...]
+    tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

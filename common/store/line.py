@@ -19,7 +19,7 @@ from common.store.scripts import Scripts
 
 LOOK_S = 1.0
 """The longest a planner waits: another, which was woken in its stead, may have died."""
-_FIELDS = ("enqueued_at", "offset_ms", "prompt_tokens", "expected_tokens", "slo_ms", "prefix", "wants")
+_FIELDS = ("enqueued_at", "offset_ms", "prompt_tokens", "expected_tokens", "slo_ms", "prefix", "wants", "token")
 log = logging.getLogger("hexgen.store")
 
 
@@ -49,7 +49,7 @@ class Line:
             for name, load, queued, claimed in ((parts[0].decode(), parts[4], *parts[7:]) for parts in seen)
             if name in self._known
         ]
-        return Lineup(int(now), int(plans), _names(line), tuple(standings))
+        return Lineup(int(now), int(plans), _names(line[::2]), tuple(standings), _names(line[1::2]))
 
     def _read(self, parts: Sequence[Any]) -> "tuple[str, _Known | None]":
         name, epoch, version, cache = parts[0].decode(), parts[1], parts[5], parts[6]
@@ -127,11 +127,11 @@ def _names(found: Sequence[bytes]) -> tuple[str, ...]:
 
 def _asked(request: str, fields: Any) -> Asked | None:
     try:
-        enqueued_at, offset_ms, prompt, expected, slo_ms, prefix, wants = fields
+        enqueued_at, offset_ms, prompt, expected, slo_ms, prefix, wants, token = fields
         model, requires, features, characters = wire.unpack_wants(wants)
         return Asked(
             request, int(enqueued_at) + int(offset_ms), int(prompt), int(expected), int(slo_ms), prefix or b"",
-            model, requires, features, characters,
+            model, requires, features, characters, (token or b"").decode(),
         )  # fmt: skip
     except Exception as error:  # whatever bytes can lead to
         log.debug("request %s cannot be read: %s: %s", request, type(error).__name__, error)

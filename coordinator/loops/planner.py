@@ -22,7 +22,7 @@ UNSERVED_S = 1.0
 
 
 class Planner:
-    """Remembers the records of those that wait, which do not change, and since when nobody can take a request."""
+    """Remembers the records of those that wait, and since when nobody can take a request."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -54,9 +54,13 @@ class Planner:
         return placed is None or len(placed) == AHEAD
 
     async def _read(self, seen: Lineup) -> dict[str, Asked]:
-        """The records that the plan needs; those read before are not read again."""
-        names = set(wanted(seen))
-        self._asked = {name: asked for name, asked in self._asked.items() if name in names}
+        """The records that the plan needs; those read before are not read again, unless an attempt was made since."""
+        names, tokens = set(wanted(seen)), dict(zip(seen.line, seen.tokens, strict=True))
+        self._asked = {
+            name: asked
+            for name, asked in self._asked.items()
+            if name in names and asked.token == tokens.get(name, asked.token)
+        }
         self._asked |= await self._desk.cell.line.asked([name for name in names if name not in self._asked])
         return self._asked
 

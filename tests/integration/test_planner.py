@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from operations_bench import LEASE_MS
 
 from common import clock
+from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import LINE, InstanceProfile
 from common.settings import load
@@ -33,8 +35,8 @@ class Bench:
         self.desk = Desk(cell, load(policy=policy, lease_s=2))
         self.planner = Planner(self.desk)
 
-    async def join(self, instance: str = "a", model: str = "m") -> Seat:
-        epoch = await self.cell.instances.register(instance, PROFILE, [model], [], [])
+    async def join(self, instance: str = "a", model: str = "m", profile: InstanceProfile = PROFILE) -> Seat:
+        epoch = await self.cell.instances.register(instance, profile, [model], [], [])
         self.desk.refresh()
         return Seat(instance, epoch, f"{instance}/1")
 
@@ -164,3 +166,17 @@ async def test_under_a_policy_that_binds_early_the_line_is_given_back(cell: Cell
     await early.planner()
     await completions(early.desk)
     assert (await late.waiting(LINE), await late.waiting("a")) == (0, 1)
+
+
+async def test_a_request_that_an_engine_found_too_long_goes_where_there_is_room(cell: Cell) -> None:
+    bench = Bench(cell)
+    fast = await bench.join("fast", profile=replace(PROFILE, context_tokens=2000))
+    await bench.join("roomy", profile=replace(PROFILE, prefill_tokens_per_s=100.0))
+    await bench.submit("w1", prompt="word " * 1000, retries=0)
+    await bench.planner()
+    (claim,) = await bench.claim(fast)
+    too_long = AttemptFailed("too long", retryable=False, prompt_tokens=5000)
+    assert await cell.queues.finish([(claim.request, claim.token, too_long)]) == [True]
+    await completions(bench.desk)
+    await bench.planner()
+    assert (await bench.waiting("fast"), await bench.waiting("roomy")) == (0, 1)

@@ -1,12 +1,15 @@
 -- survey: what a planner looks at, at one instant: the head of the line, and the ready instances with all they have. Writes nothing.
 -- KEYS[1] prefix
 -- ARGV 1 requests of the line, and of each queue, at most; 2 msgpack map {instance = {epoch, cache version}}: caches the caller holds
--- returns {now, plans carried out, {request, ...}, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller
+-- returns {now, plans carried out, {request, its last fencing token ('' for none), ...}, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller
 --   holds it), {queued request, ...}, {claimed request, ...}}, ...}}; no instances where nothing is in the line
 --@include base
 local most = ARGV[1] - 1
-local line, seen = redis.call('ZRANGE', p .. 'queue:line', 0, most), {}
-local held = cmsgpack.unpack(ARGV[2])
+local line, seen, held = {}, {}, cmsgpack.unpack(ARGV[2])
+for _, id in ipairs(redis.call('ZRANGE', p .. 'queue:line', 0, most)) do
+  line[#line + 1] = id
+  line[#line + 1] = try('HGET', p .. 'request:' .. id, 'token') or ''
+end
 for _, name in ipairs(#line > 0 and redis.call('ZRANGE', p .. 'instances', 0, -1) or {}) do
   local key = p .. 'instance:' .. name
   local status, epoch, serves, profile, load, version =
