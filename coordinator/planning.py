@@ -3,6 +3,7 @@
 Policies of one line decide in `common.policy`; here their records are made of what instances say of themselves.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from common.model import Instance
 from common.policy import line
 from common.policy.cost import serves
 from common.policy.dispatch import choose
-from common.policy.line import begin_there, held_kv_time, lateness, urgency_weight
+from common.policy.line import AHEAD, begin_there, held_kv_time, is_open, lateness, urgency_weight
 from common.policy.rules import LEAST_COST, Rules
 from common.prefix import BLOCK_CHARS, shared_blocks
 from coordinator.candidates import Candidate, candidate
@@ -25,11 +26,13 @@ CHARS_PER_TOKEN = 4.0
 class Plan:
     """Each of the line's first requests to its (request, instance), or nowhere for now.
 
-    unserved: those that no ready instance can take at all, or whose record cannot be read.
+    unserved: those that no ready instance can take at all, or whose record cannot be read; starved: an instance has
+    room, and can take none of these.
     """
 
     starts: tuple[tuple[Asked, Instance], ...]
     unserved: tuple[str, ...]
+    starved: bool = False
 
 
 @dataclass(slots=True)
@@ -65,25 +68,25 @@ def wanted(seen: Lineup) -> Iterator[str]:
 def plan(seen: Lineup, asked: Mapping[str, Asked], rules: Rules, dice: Callable[[], float]) -> Plan:
     """The plan of a policy that binds late. asked: records of `wanted`; dice: numbers in [0, 1)."""
     now = seen.now / 1000
-    requests = [asked[request] for request in seen.line if request in asked]
+    able = {
+        name: tuple(is_able(asked[name], at.instance) for at in seen.standings) for name in seen.line if name in asked
+    }
+    requests = [asked[name] for name in _first(able)]
     calls = [_call(request, now) for request in requests]
-    cached = [[cached_tokens(request, standing) for standing in seen.standings] for request in requests]
     instances = [_at(standing, asked, now) for standing in seen.standings]
     _weigh(instances, calls, rules)
     candidates = [_filled(at) for at in instances]
-    if rules.dispatch == LEAST_COST:
-        targets = [NONE] * len(calls)
-        everyone = range(len(calls))
-        line.plan(calls, everyone, len(calls), candidates, len(candidates), cached, rules.weights, targets)
-    else:
-        targets = [_chosen(rules, *call, candidates, dice) for call in zip(calls, cached, strict=True)]
+    has_room = [is_open(k) for k in candidates]
+    targets = [NONE] * len(calls)
+    if any(has_room) or rules.dispatch != LEAST_COST:
+        cached = [[cached_tokens(request, standing) for standing in seen.standings] for request in requests]
+        _choose(rules, calls, candidates, cached, dice, targets)
     starts = tuple(
         (request, seen.standings[m].instance) for request, m in zip(requests, targets, strict=True) if m != NONE
     )
-    unserved = [
-        request.request for request, row in zip(requests, cached, strict=True) if all(tokens < 0 for tokens in row)
-    ]
-    return Plan(starts, (*unserved, *(request for request in seen.line if request not in asked)))
+    unserved = tuple(name for name in seen.line if not any(able.get(name, ())))
+    starved = any(room and not any(row[m] for row in able.values()) for m, room in enumerate(has_room))
+    return Plan(starts, unserved, starved)
 
 
 def placements(found: Plan, cost_ms: Callable[[Asked, Instance], int]) -> list[Placement]:
@@ -94,15 +97,31 @@ def placements(found: Plan, cost_ms: Callable[[Asked, Instance], int]) -> list[P
     ]
 
 
+def is_able(request: Asked, instance: Instance) -> bool:
+    """Whether the instance can serve the request at all."""
+    able = serves(instance, request.model, request.requires, request.features)
+    return able and request.prompt_tokens <= instance.profile.longest_prompt
+
+
 def cached_tokens(request: Asked, standing: Standing) -> int:
     """Tokens of the prompt in the prefix cache of an instance; negative if that cannot serve the request."""
-    instance, prompt = standing.instance, request.prompt_tokens
-    able = serves(instance, request.model, request.requires, request.features)
-    if not able or prompt > instance.profile.longest_prompt:
+    prompt = request.prompt_tokens
+    if not is_able(request, standing.instance):
         return NONE
     chars_per_token = request.characters / prompt if request.characters and prompt else CHARS_PER_TOKEN
     shared = shared_blocks(request.prefix, standing.cache) * BLOCK_CHARS / chars_per_token
     return max(0, min(int(shared), prompt - 1))
+
+
+def _first(able: Mapping[str, tuple[bool, ...]]) -> list[str]:
+    """In the order of the line, those that are planned: so many of all that the same instances can take."""
+    counts: Counter[tuple[bool, ...]] = Counter()
+    first = []
+    for name, row in able.items():
+        counts[row] += 1
+        if counts[row] <= AHEAD:
+            first.append(name)
+    return first
 
 
 def _untold(standing: Standing) -> list[str]:
@@ -160,6 +179,18 @@ def _filled(at: _At) -> Candidate:
     for call, cached in at.bound:
         begin_there(found, call, cached)
     return found
+
+
+def _choose(
+    rules: Rules, calls: Sequence[_Call], candidates: Sequence[Candidate], cached: Sequence[Sequence[int]],
+    dice: Callable[[], float], targets: list[int],
+) -> None:  # fmt: skip
+    """Writes where each call starts, or NONE."""
+    if rules.dispatch == LEAST_COST:
+        everyone = range(len(calls))
+        line.plan(calls, everyone, len(calls), candidates, len(candidates), cached, rules.weights, targets)
+    else:
+        targets[:] = [_chosen(rules, *call, candidates, dice) for call in zip(calls, cached, strict=True)]
 
 
 def _chosen(

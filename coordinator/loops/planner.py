@@ -13,10 +13,13 @@ from common.policy.cost import exec_s
 from common.policy.line import AHEAD
 from coordinator.cluster import load_ms
 from coordinator.desk import Desk
-from coordinator.planning import placements, plan, wanted
+from coordinator.planning import Plan, placements, plan, wanted
 
 PAUSE_S = 0.002
 """Between two plans: what happens meanwhile is planned together."""
+DEEPEST = 16 * AHEAD
+"""So far into the line a planner looks for what an instance can take that can take nothing of its head."""
+MOST_REMEMBERED = 4 * DEEPEST
 UNSERVED_S = 1.0
 """So long nobody must be able to take a request before its workflow hears of it: an instance may just be starting."""
 
@@ -46,23 +49,25 @@ class Planner:
             return len(seen.line) == AHEAD
         if not seen.line:
             return False
-        found = plan(seen, await self._read(seen), self._desk.policy, self._dice)
+        found = await self._plan(seen)
+        if found.starved and len(seen.line) == AHEAD:
+            seen = await line.survey(DEEPEST)
+            found = await self._plan(seen)
         await line.give_back(self._out_of_patience(found.unserved))
         if not found.starts:
             return False
         placed = await line.place(seen.plans, placements(found, self._cost_ms))
-        return placed is None or len(placed) == AHEAD
+        return placed is None or len(placed) >= AHEAD
 
-    async def _read(self, seen: Lineup) -> dict[str, Asked]:
-        """The records that the plan needs; those read before are not read again, unless an attempt was made since."""
-        names, tokens = set(wanted(seen)), dict(zip(seen.line, seen.tokens, strict=True))
-        self._asked = {
-            name: asked
-            for name, asked in self._asked.items()
-            if name in names and asked.token == tokens.get(name, asked.token)
-        }
-        self._asked |= await self._desk.cell.line.asked([name for name in names if name not in self._asked])
-        return self._asked
+    async def _plan(self, seen: Lineup) -> Plan:
+        """Of the records that it needs, those read before are not read again, unless an attempt was made since."""
+        tokens = dict(zip(seen.line, seen.tokens, strict=True))
+        known = self._asked
+        asked = {name: known[name] for name in wanted(seen) if name in known}
+        asked = {name: record for name, record in asked.items() if record.token == tokens.get(name, record.token)}
+        asked |= await self._desk.cell.line.asked([name for name in wanted(seen) if name not in asked])
+        self._asked = asked if len(known) > MOST_REMEMBERED else known | asked
+        return plan(seen, asked, self._desk.policy, self._dice)
 
     def _out_of_patience(self, unserved: Iterable[str]) -> list[str]:
         """Those that nobody can take, and could for a while."""

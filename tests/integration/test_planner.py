@@ -13,6 +13,7 @@ from common import clock
 from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import LINE, InstanceProfile
+from common.policy.line import AHEAD
 from common.settings import load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
@@ -20,7 +21,7 @@ from common.store.queues import Room, Seat, call_id
 from common.tasks import end
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
-from coordinator.loops.intake import intake
+from coordinator.loops.intake import BATCH, intake
 from coordinator.loops.planner import UNSERVED_S, Planner
 
 PROFILE = InstanceProfile("test", 10_000.0, 0.03, 0.005, 1e-7, 100_000)
@@ -45,8 +46,9 @@ class Bench:
             stages = {"s": {"prompt": "say it", **stage}}
             document = {"name": "one", "stages": stages, "output": "s.output"}
             await self.cell.records.submit({"workflow": document, "id": name, "slo_s": 60})
-        await intake(self.desk)
-        await completions(self.desk)
+        for _ in range(0, len(names), BATCH):
+            await intake(self.desk)
+            await completions(self.desk)
 
     async def waiting(self, queue: str) -> int:
         return int(await self.cell.client.zcard(self.cell.keys.queue(queue)))
@@ -180,3 +182,13 @@ async def test_a_request_that_an_engine_found_too_long_goes_where_there_is_room(
     await completions(bench.desk)
     await bench.planner()
     assert (await bench.waiting("fast"), await bench.waiting("roomy")) == (0, 1)
+
+
+async def test_a_long_line_for_one_model_keeps_no_other_instance_idle(cell: Cell) -> None:
+    bench = Bench(cell)
+    await bench.join("a", "one")
+    await bench.join("b", "other")
+    await bench.submit(*(f"w{number}" for number in range(AHEAD + 10)), model="one", prompt="word " * 1000)
+    await bench.submit("last", model="other")
+    await bench.planner()
+    assert (await bench.waiting("a"), await bench.waiting("b")) == (1, 1)
