@@ -188,6 +188,14 @@ async def test_a_retry_joins_the_line_under_its_first_key(cell: Cell) -> None:
     assert await backlog(cell) == {LINE: 100}
 
 
+async def test_the_key_of_a_policy_that_binds_early_is_none_for_the_line(cell: Cell) -> None:
+    await lined_up(cell, push("r1", "s", offset_ms=-9000))
+    enqueued_at = int(await cell.client.hget(cell.keys.request("r1"), "enqueued_at"))
+    await cell.instances.evacuate("a", "lost")
+    await commit(cell, 1, 1, pushes=[late("r1", "s", offset_ms=400)])  # its coordinator has another policy now
+    assert await key(cell, "r1", LINE) == enqueued_at + 400
+
+
 async def test_what_nobody_can_take_goes_back_to_its_workflow(cell: Cell) -> None:
     await lined_up(cell, late("r1", "s"), late("r2", "t"))
     await cell.client.zadd(cell.keys.line, {"stray": 0})

@@ -27,8 +27,10 @@ for _, push in ipairs(step.pushes) do
   local record = p .. 'request:' .. id
   redis.call('HSETNX', record, 'enqueued_at', now)
   redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms)
-  redis.call('HSET', record, 'late', instance == 'line' and 1 or 0, unpack(fields))
-  redis.call(instance == 'line' and 'HSETNX' or 'HSET', record, 'offset_ms', offset_ms) -- the line keeps the first key
+  local late = instance == 'line' and '1' or '0'
+  -- The line keeps the first key it gave.
+  if late == '0' or redis.call('HGET', record, 'late') ~= '1' then redis.call('HSET', record, 'offset_ms', offset_ms) end
+  redis.call('HSET', record, 'late', late, unpack(fields))
   charge(id, tenant, tokens)
   if is_ready(instance) then
     local enqueued_at, first_offset_ms = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms'))
