@@ -118,6 +118,10 @@ class Instances:
             charged, active = await pipeline.execute()
         return {name.decode(): int(tokens) for name, tokens in charged.items()}, {name.decode() for name in active}
 
+    async def forget_tenants(self) -> int:
+        """Forget counters that make no difference: of those without requests who will be lifted when they are back."""
+        return int(await self._scripts.run("forget_tenants"))
+
     async def served(self) -> dict[str, int]:
         """Requests completed by each instance, and by the tools, since the namespace began."""
         with translated():

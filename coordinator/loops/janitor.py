@@ -22,5 +22,6 @@ async def janitor(desk: Desk) -> None:
     desk.estimates.replace(await desk.cell.records.learned())
     for instance in await desk.cell.instances.silent(int(FORGET_S * 1000)):
         await desk.cell.instances.remove(instance)
+    await desk.cell.instances.forget_tenants()
     await desk.cell.inbox.forget_consumers(int(FORGET_S * 1000))
     await clock.sleep(PAUSE_S)

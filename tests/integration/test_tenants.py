@@ -1,11 +1,13 @@
 """What tenants are charged, on a real server: once a request, corrected at its end, never saved up while away."""
 
+from dataclasses import replace
+
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, join, push
 
 from common.errors import AttemptFailed
 from common.events import Outcome
-from common.model import Node, Push, Usage
+from common.model import LINE, Node, Push, Usage
 from common.policy.fairness import price
 from common.store.cell import Cell
 from common.store.inbox import End
@@ -44,7 +46,47 @@ async def test_a_tenant_that_comes_back_has_saved_nothing_up(cell: Cell) -> None
 
 @pytest.mark.parametrize("status", ["cancelled", "failed"])
 async def test_what_is_dropped_is_no_longer_outstanding(cell: Cell, status: str) -> None:
-    await running(cell, paid("r1", "s", "acme", 300), push("r2", "t"))
-    await commit(cell, 1, 0, drops=["r1", "r2"], end=End(status, {}, 60_000), broken=status == "failed")
-    assert await cell.instances.shares() == ({"acme": 300}, set())
-    assert await cell.client.exists(cell.keys.request("r1"), cell.keys.request("r2")) == 0
+    seat = await running(cell, paid("r1", "s", "acme", 300), push("r2", "t"), paid("r3", "u", "acme", 50))
+    assert [c.request for c in await cell.queues.claim(seat, "c1", LEASE_MS, replace(ROOM, requests=1))] == ["r1"]
+    await commit(cell, 1, 0, drops=["r1", "r2", "r3"], end=End(status, {}, 60_000), broken=status == "failed")
+    assert await cell.instances.shares() == ({"acme": 300}, set())  # what never ran costs nothing
+    assert await cell.client.exists(*map(cell.keys.request, ("r1", "r2", "r3"))) == 0
+
+
+@pytest.mark.parametrize("how", ["evacuate", "unplace", "release", "fail", "reap", "dead"])
+async def test_a_request_of_a_workflow_that_has_ended_is_forgotten_when_it_comes_back(cell: Cell, how: str) -> None:
+    seat = await join(cell)
+    await accept(cell)
+    asked = push("r1", "s", LINE if how == "unplace" else "a", tenant="acme", price=300)
+    await commit(cell, 0, 1, pushes=[asked])
+    claims = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM) if how not in ("evacuate", "unplace") else []
+    await commit(cell, 1, 0, end=End("failed", {}, 60_000))  # its state could not be read: nobody knows of r1
+    held = [("r1", claim.token) for claim in claims]
+    if how == "evacuate":
+        await cell.instances.evacuate("a", "lost")
+    elif how == "unplace":
+        await cell.line.give_back(["r1"])
+    elif how == "release":
+        await cell.queues.release(held)
+    elif how == "fail":
+        await cell.queues.finish([(*held[0], AttemptFailed("no"))])
+    else:
+        await cell.client.zadd(cell.keys.leases, {"r1": 0})
+        await cell.queues.reap(0, 1 if how == "dead" else 3)
+    assert (await cell.instances.shares())[1] == set()
+    assert await cell.client.exists(cell.keys.request("r1")) == 0
+
+
+async def test_tenants_that_would_be_lifted_anyway_are_forgotten(cell: Cell) -> None:
+    seat = await running(
+        cell, paid("r1", "s", "gone", 100), paid("r2", "t", "busy", 500), paid("r3", "u", "owing", 900)
+    )
+    claims = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    ended = [(claim.request, claim.token, Outcome("x")) for claim in claims if claim.request != "r2"]
+    await cell.queues.finish(ended)
+    before, _ = await cell.instances.shares()
+    await cell.instances.forget_tenants()
+    assert (await cell.instances.shares())[0] == {name: before[name] for name in ("busy", "owing")}
+    await commit(cell, 1, 0, drops=["r2"], end=End("cancelled", {}, 60_000))
+    await cell.instances.forget_tenants()
+    assert await cell.instances.shares() == ({}, set())

@@ -5,9 +5,11 @@
 --@include base
 --@include post
 --@include queue
+--@include tenant
+--@include tell
 local token, workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. ARGV[1], 'token', 'workflow', 'node'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
 wake_line()
-post(workflow, 'failed ' .. ARGV[1] .. ' ' .. node .. ' ' .. ARGV[3])
+tell(ARGV[1], workflow, 'failed ' .. ARGV[1] .. ' ' .. node .. ' ' .. ARGV[3])
 return 1

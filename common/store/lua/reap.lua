@@ -7,6 +7,8 @@
 --@include base
 --@include post
 --@include queue
+--@include tenant
+--@include tell
 --@include give_back
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
@@ -24,7 +26,7 @@ for _, id in ipairs(ids) do
     if losses >= tonumber(ARGV[2]) then
       detach(id)
       redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
-      post(workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
+      tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
     else
       give_back(id, workflow, node)
     end

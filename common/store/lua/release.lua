@@ -5,6 +5,8 @@
 --@include base
 --@include post
 --@include queue
+--@include tenant
+--@include tell
 --@include give_back
 local token, workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. ARGV[1], 'token', 'workflow', 'node'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end

@@ -5,6 +5,8 @@
 --@include base
 --@include post
 --@include queue
+--@include tenant
+--@include tell
 local given = 0
 for _, id in ipairs(ARGV) do
   if redis.call('ZSCORE', p .. 'queue:line', id) then
@@ -12,7 +14,7 @@ for _, id in ipairs(ARGV) do
     local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
     detach(id)
     redis.call('ZREM', p .. 'queue:line', id) -- also where its record cannot be read
-    if workflow and node then post(workflow, 'evacuated ' .. id .. ' ' .. node) end
+    if workflow and node then tell(id, workflow, 'evacuated ' .. id .. ' ' .. node) end
   end
 end
 return given

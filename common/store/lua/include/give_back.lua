@@ -8,6 +8,6 @@ local function give_back(id, workflow, node)
     redis.call('HSET', p .. 'request:' .. id, 'instance', 'line', 'load_ms', load_ms)
     enqueue(id, 'line', enqueued_at, offset_ms, load_ms)
   else
-    post(workflow, 'evacuated ' .. id .. ' ' .. node)
+    tell(id, workflow, 'evacuated ' .. id .. ' ' .. node)
   end
 end

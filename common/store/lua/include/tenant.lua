@@ -16,12 +16,14 @@ local function charge(id, tenant, tokens)
   redis.call('HINCRBY', outstanding, tenant, 1)
 end
 
--- discharge: a request has ended; `tokens` is what it has cost ('' where nobody knows: then as expected). Its record goes with it.
+-- discharge: a request has ended; `tokens` is what it has cost ('' where nobody knows: then as expected, or nothing if it never
+-- ran). Its record goes with it.
 local function discharge(id, tokens)
-  local tenant, charged = unpack(try('HMGET', p .. 'request:' .. id, 'tenant', 'charged') or {})
+  local tenant, charged, claimed_at = unpack(try('HMGET', p .. 'request:' .. id, 'tenant', 'charged', 'claimed_at') or {})
+  if (tokens or '') == '' then tokens = claimed_at and charged or 0 end
   if tenant and charged then
     if redis.call('HINCRBY', p .. 'outstanding', tenant, -1) <= 0 then redis.call('HDEL', p .. 'outstanding', tenant) end
-    if (tokens or '') ~= '' then redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged) end
+    redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged)
   end
   redis.call('DEL', p .. 'request:' .. id)
 end
