@@ -8,7 +8,7 @@ one measured on this machine beforehand. Times are printed as of the real engine
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from statistics import fmean, stdev
@@ -99,20 +99,27 @@ def pair(job: Job) -> Pair:
 
 
 def compare(
-    plan: Plan, policies: Sequence[str], seeds: int, hops_s: Mapping[str, float], together: int,
-    tell: Callable[[str], None],
-) -> list[Pair]:  # fmt: skip
-    """All runs, policy by policy within a seed, so that a busy minute of the machine does not fall on one of them."""
-    jobs = [Job(plan, policy, seed, hops_s[policy]) for seed in range(seeds) for policy in policies]
+    plan: Plan, policies: Sequence[str], seeds: int, hop_s: float | None, together: int, tell: Callable[[str], None]
+) -> tuple[dict[str, float], list[Pair]]:
+    """The hop of each policy, measured if not given, and all runs, policy by policy within a seed.
+
+    So a busy minute of the machine does not fall on one policy alone.
+    """
     found = []
     # Started anew, not forked, and each run in the main thread of its process: its children are tied to that.
     with get_context("spawn").Pool(together, initializer=end_in_order) as pool:
+        hops_s = dict.fromkeys(policies, hop_s or 0.0)
+        if hop_s is None:
+            # As many at a time as of the runs: they get in each other's way as much.
+            measured = pool.starmap(measured_hop_s, [(plan, policy) for policy in policies], chunksize=1)
+            hops_s = dict(zip(policies, measured, strict=True))
+        jobs = [Job(plan, policy, seed, hops_s[policy]) for seed in range(seeds) for policy in policies]
         for one in pool.imap_unordered(pair, jobs):
             expected_s = fmean(latency.p95_s for latency in one.simulated)
             figures = f"P95 {one.live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {one.late_s:.2f} s late"
             tell(f"seed {one.seed}, {one.policy}: {figures}")
             found.append(one)
-    return found
+    return hops_s, found
 
 
 def means(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -150,8 +157,8 @@ def main(policies: str, hop_ms: float | None, together: int, seeds: int, as_json
     names = [name.strip() for name in policies.split(",")]
     try:
         plan = planned(names, **options)  # type: ignore[arg-type]
-        hops_s = {name: measured_hop_s(plan, name) if hop_ms is None else hop_ms / 1000 for name in names}
-        pairs = compare(plan, names, seeds, hops_s, together, lambda line: click.echo(line, err=True))
+        hop_s = None if hop_ms is None else hop_ms / 1000
+        hops_s, pairs = compare(plan, names, seeds, hop_s, together, lambda line: click.echo(line, err=True))
     except (BenchmarkError, EmbeddedServerError, HexgenError) as error:
         raise click.ClickException(str(error)) from None
     rows = {name: means([one for one in pairs if one.policy == name]) for name in names}
