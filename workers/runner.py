@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from common import clock
 from common.backoff import patiently
+from common.engine import ADMIT_SHARE
 from common.errors import HexgenError, SeatLost, StoreUnavailable, Unregistered
 from common.events import Outcome
 from common.model import Claim
@@ -21,7 +22,6 @@ from workers.lease import LeaseKeeper
 from workers.observer import Observer
 from workers.publisher import Publisher
 
-KV_SHARE = 0.98
 FINISHED_AT_HAND = 10_000
 HEALTH_EVERY_S = 5.0
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Runner:
     def _room(self) -> Room:
         """What may start now: under one chunk unprefilled, and KV to spare; what waits can still be reordered."""
         load = self._engine.load()
-        free_kv = int(KV_SHARE * self._profile.kv_tokens) - load.kv_tokens
+        free_kv = int(ADMIT_SHARE * self._profile.kv_tokens) - load.kv_tokens
         requests = min(self._profile.max_batch - len(self._running), FINISHED_AT_HAND - len(self._ended))
         unbegun = self._profile.chunk_tokens - load.unprefilled_tokens
         return Room(requests, unbegun, max(0, free_kv), empty=not self._running)
@@ -127,15 +127,11 @@ class Runner:
         self._running[claim.request] = task
 
     async def _run(self, claim: Claim) -> None:
-        self._observer.started(claim)
-        outcome = None
         try:
             outcome = await self._outcome(claim)
         except asyncio.CancelledError:
             self._forget(claim)
             raise
-        finally:
-            self._observer.ended(claim, outcome.usage if isinstance(outcome, Outcome) else None)
         if outcome is not None:
             self._ended.append((claim, outcome))
             self._something_ended.set()
@@ -144,14 +140,23 @@ class Runner:
 
     async def _outcome(self, claim: Claim) -> Outcome | EngineError | None:
         """What came of a request; None when its engine has died under it: then draining gives it back."""
-        told = (self._changed, lambda text: self._tell(claim, text))
         try:
-            return await answer(self._engine, claim, self._seat.instance, *told)
+            return await self._observed(claim)
         except EngineError as error:
             return None if await self._engine_died() else error
         except Exception as error:
             log.exception("request %s: unexpected error", claim.request)
             return EngineError(f"worker error: {type(error).__name__}: {error}")
+
+    async def _observed(self, claim: Claim) -> Outcome:
+        outcome = None
+        try:
+            self._observer.started(claim)
+            told = (self._changed, lambda text: self._tell(claim, text))
+            outcome = await answer(self._engine, claim, self._seat.instance, *told)
+            return outcome
+        finally:
+            self._observer.ended(claim, None if outcome is None else outcome.usage)
 
     def _changed(self) -> None:
         """The engine holds other than it did."""

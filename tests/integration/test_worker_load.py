@@ -10,6 +10,7 @@ import pytest
 
 from common import wire
 from common.errors import StoreUnavailable
+from common.events import Failed
 from common.model import Head, InstanceLoad, LlmCall, Node, Push, Sampling, Slo
 from common.prefix import HASH_BYTES, chain
 from common.profiles import PROFILES
@@ -24,6 +25,7 @@ from workers.engines.simulated import SimulatedEngine
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
 from workers.runner import Runner, run_until
+from workers.shadow import PrefixShadow
 
 PROFILE = replace(PROFILES["a100"], kv_tokens=40_000)
 SCALE = 10.0
@@ -195,6 +197,23 @@ async def test_an_idle_worker_tells_again_what_a_store_has_forgotten(
     await bench.load(lambda load: not load.running)
     await bench.cell.client.hdel(bench.cell.keys.instance("a"), "load")
     assert await bench.load(lambda load: not load.running)
+
+
+@pytest.mark.parametrize("deed", ["begin", "end"])
+async def test_a_request_ends_though_the_account_of_the_cache_is_broken(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError(deed)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PrefixShadow, deed, broken)
+        await bench.push("hello")
+        await bench.done(1)
+    event = (await bench.cell.inbox.begin([("w1", -1)], 100))[0].mail[-1]
+    assert isinstance(event, Failed)
+    assert "KeyError" in event.error
+    await bench.load(lambda load: not load.running)
 
 
 async def test_many_changes_are_told_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
