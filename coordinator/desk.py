@@ -52,7 +52,7 @@ class Desk:
         self._refreshed_at = float("-inf")
 
     async def cluster(self) -> Cluster:
-        """The cluster with its backlog as of now; instances are read anew every half second."""
+        """The cluster, with its backlog as of now where that counts; instances are read anew every half second."""
         now = clock.monotonic_s()
         if self._cluster is None or now - self._refreshed_at > REFRESH_S:
             turn = self._cluster.turn if self._cluster else secrets.randbelow(1000)
@@ -62,7 +62,8 @@ class Desk:
                 instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms
             )
             self._refreshed_at = now
-        self._cluster.backlog_ms = await self.cell.instances.backlogs()
+        if not self.policy.late:
+            self._cluster.backlog_ms = await self.cell.instances.backlogs()
         if needs_shares(self.policy):
             self._cluster.shares = Shares(*await self.cell.instances.shares())
         return self._cluster

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -15,6 +16,7 @@ from common.store.scripts import Scripts
 
 log = logging.getLogger("hexgen.store")
 KEEP_GONE_MS = 24 * 3600 * 1000
+_FIELDS = (b"epoch", b"status", b"serves", b"profile", b"load")
 
 
 class Instances:
@@ -166,31 +168,32 @@ class Instances:
             names = sorted(name.decode() for name in await self._client.zrange(self._keys.instances, 0, -1))
             pipeline = self._client.pipeline(transaction=False)
             for name in names:
-                pipeline.hgetall(self._keys.instance(name))
+                pipeline.hmget(self._keys.instance(name), _FIELDS)  # not its cache, which may be large
             records = await pipeline.execute(raise_on_error=False)
         known = []
-        for name, fields in zip(names, records, strict=True):
+        for name, values in zip(names, records, strict=True):
             try:
+                if isinstance(values, RedisError):
+                    raise translate(values)
+                fields = dict(zip(_FIELDS, values, strict=True))
                 instance = read_instance(name, fields)
-                load = self._load(name, fields[b"load"]) if b"load" in fields else None
+                load = None if fields[b"load"] is None else self._load(name, fields[b"load"])
                 if load is not None:
                     instance = replace(instance, profile=load.corrected(instance.profile))
                 known.append((instance, load))
                 self._unreadable.discard(name)
-            except (BadRecord, ValueError, TypeError, LookupError) as error:
+            except (BadRecord, ValueError, TypeError, LookupError, AttributeError) as error:
                 if name not in self._unreadable:
                     log.warning("instance %s: its record cannot be read (%s); it is left out", name, error)
                 self._unreadable.add(name)
         return known
 
 
-def read_instance(name: str, fields: Mapping[bytes, bytes] | RedisError) -> Instance:
-    """An instance as its hash has it.
+def read_instance(name: str, fields: Mapping[bytes, Any]) -> Instance:
+    """An instance as its hash has it, None for what is missing.
 
-    Raises BadRecord, ValueError, TypeError or LookupError where the record is not one of ours.
+    Raises ValueError, TypeError, LookupError or AttributeError where that is not one of ours.
     """
-    if isinstance(fields, RedisError):
-        raise translate(fields)
     serves = wire.unpack(fields[b"serves"])
     return Instance(
         id=name,
