@@ -8,16 +8,20 @@ import logging
 import threading
 from collections.abc import Callable
 
+from common import clock
 from common.backoff import pause_s
 from common.errors import HexgenError, SeatLost
 from common.store.cell import Cell
 from common.store.queues import Seat
 
+HANGS_S = 60.0
+"""A main loop that has had no turn for so long runs nothing any more: others must get what it holds."""
 log = logging.getLogger("hexgen.lease")
 
 
 class LeaseKeeper(threading.Thread):
-    """Renews what is held every third of a lease; it is the instance's heartbeat too.
+    """Renews what is held every third of a lease; it is the instance's heartbeat too. Nothing while the main loop, in
+    which it is made, hangs.
 
     Two are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended, and
     on_seat_lost(why) at most once, as its last deed.
@@ -39,6 +43,8 @@ class LeaseKeeper(threading.Thread):
         self._held: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._unanswered_since: float | None = None
 
     def hold(self, request: str, token: int) -> None:
         """Keep this lease alive from now on."""
@@ -75,6 +81,8 @@ class LeaseKeeper(threading.Thread):
         failures = 0
         try:
             while not await asyncio.to_thread(self._stopped.wait, self._pause_s(failures)):
+                if self._hangs():
+                    continue
                 try:
                     await self._renew(cell)
                     if failures:
@@ -92,6 +100,18 @@ class LeaseKeeper(threading.Thread):
                     log.exception("leases could not be renewed; trying again")
         finally:
             await cell.close()
+
+    def _hangs(self) -> bool:
+        """Whether the main loop has not answered for long; it is asked each time."""
+        now, since = clock.monotonic_s(), self._unanswered_since
+        if since is not None:
+            return now - since > HANGS_S
+        self._unanswered_since = now
+        self._loop.call_soon_threadsafe(self._answer)
+        return False
+
+    def _answer(self) -> None:
+        self._unanswered_since = None
 
     def _pause_s(self, failures: int) -> float:
         return pause_s(failures) if failures else self._lease_ms / 3000
