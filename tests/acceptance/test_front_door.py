@@ -115,6 +115,7 @@ def test_a_workflow_that_failed_is_1_and_says_why(shell: Shell) -> None:
     assert shown["stages"]["s0"]["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_who_waits_sees_what_the_workflow_waits_for(shell: Shell, tmp_path: Path) -> None:
     lonely = {"name": "lonely", "stages": {"only": {"prompt": "x", "model": "nobody"}}}
     code, stdout, stderr = shell.run("submit", written(tmp_path, lonely), "--slo-s", "1", "--wait")
@@ -135,7 +136,7 @@ def test_giving_up_and_cancelling(shell: Shell) -> None:
     assert (code, stderr) == (3, "Error: workflow long-1 has not ended within 0.5 s\n")
     shown = shell.run("status", "long-1")[1]
     assert re.search(r"^  only: running on slow for \d+ s$", shown, re.MULTILINE)
-    assert re.search(r"^time left: 29\d\.\d s$", shown, re.MULTILINE)
+    assert re.search(r"^time left: 2\d\d\.\d s$", shown, re.MULTILINE)
     assert shell.run("cancel", "long-1", "--reason", "sold out") == (0, "long-1 is cancelled\n", "")
     assert shell.run("result", "long-1") == (1, "", "Error: workflow long-1 cancelled: sold out\n")
     code, stdout, stderr = shell.run("cancel", "long-1")

@@ -10,7 +10,7 @@ from common.store.embedded import EmbeddedServer
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO) (hexgen\.\w+): (.+)")
 NEWS = {
-    "coordinator": (r"coordinator \S+ is ready: policy hexgen, namespace \S+", r"coordinator \S+ has stopped; .*"),
+    "coordinator": (r"coordinator \S+ is ready: policy flow, namespace \S+", r"coordinator \S+ has stopped; .*"),
     "only": (r"instance only is ready: noop, epoch \d+", r"instance only has stopped"),
     "tools": (r"tool worker \S+ is ready", r"tool worker has stopped"),
 }

@@ -20,6 +20,7 @@ def searched(policy: str, setting: Setting = SETTING, slo_s: float = 40.0) -> fl
     return highest_rate(setting, policy, slo_s=slo_s, seeds=3, workflows=100)
 
 
+@pytest.mark.slow
 def test_the_rate_found_is_held_and_a_little_more_is_not() -> None:
     rate = searched("flow")
     assert holds(SETTING, "flow", (), LOAD, rate)
