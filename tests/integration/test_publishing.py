@@ -1,5 +1,6 @@
 """What a worker publishes of its engine, and what a claim tells of a request, on a real server."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,16 @@ async def test_a_load_that_cannot_be_read_hides_no_instance(cell: Cell) -> None:
     assert await cell.instances.loads(["a"]) == {}
     assert (await cell.instances.all())[0].profile == PROFILE
     assert (await cell.instances.describe())[0]["load"] is None
+
+
+@pytest.mark.parametrize("speeds", [{"prefill_tokens_per_s": 0.0}, {"step_s": math.nan}, {"kv_s_per_token": math.inf}])
+async def test_speeds_that_no_engine_can_have_are_not_believed(cell: Cell, speeds: dict[str, float]) -> None:
+    """Every estimate divides by them: one broken worker would fail the workflows of all."""
+    epoch = (await join(cell)).epoch or 0
+    await cell.instances.publish("a", epoch, replace(LOAD, **speeds))
+    assert (await cell.instances.all())[0].profile == PROFILE
+    await cell.client.zadd(cell.keys.line, {"r1": 17})
+    assert (await cell.line.survey(1)).standings[0].load is None
 
 
 async def test_a_claim_tells_the_key_and_the_figures_also_when_asked_again(cell: Cell) -> None:

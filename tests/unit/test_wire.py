@@ -27,6 +27,7 @@ from common.model import (
 
 texts = st.text(max_size=20)
 naturals = st.integers(0, 1 << 53)
+speeds = st.floats(0, 1e12, exclude_min=True)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 leaves = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | numbers | texts
 values = st.recursive(
@@ -106,7 +107,7 @@ def test_a_push_arrives_as_a_claim(
 
 @given(
     st.builds(
-        InstanceLoad, numbers, numbers, numbers, naturals, naturals, naturals, naturals, naturals, numbers,
+        InstanceLoad, speeds, speeds, speeds, naturals, naturals, naturals, naturals, naturals, speeds,
         st.lists(st.builds(RunningCall, texts, *[naturals] * 6), max_size=3).map(tuple), naturals, numbers, naturals,
     )
 )  # fmt: skip
