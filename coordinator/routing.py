@@ -136,11 +136,11 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [exec_s(instance.profile, prompt_tokens, output_tokens) for instance in able]
     mean_s = sum(costs) / len(costs)
-    name, cost_s, wait_s = LINE, mean_s, 0.0
+    goes_to, cost_s, wait_s = LINE, mean_s, 0.0
     if not cluster.policy.late:
         chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
-        name, cost_s = able[chosen].id, costs[chosen]
-    return _Aim(name, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:])
+        goes_to, cost_s = able[chosen].id, costs[chosen]
+    return _Aim(goes_to, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:])
 
 
 def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:
