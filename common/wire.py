@@ -238,13 +238,18 @@ def pack_load(load: InstanceLoad) -> bytes:
     return pack({name: getattr(load, name) for name in InstanceLoad.__slots__} | {"running": running})
 
 
+def _running_call(call: Any) -> RunningCall:
+    request, *figures = call[: len(RunningCall.__slots__)]
+    return RunningCall(str(request), *map(int, figures))
+
+
 def unpack_load(data: bytes) -> InstanceLoad:
     """See `InstanceLoad`. What a later version has added is left out.
 
     Raises ValueError for speeds that no engine has, too: everybody's estimates divide by them.
     """
     found = unpack(data)
-    running = tuple(RunningCall(*call[: len(RunningCall.__slots__)]) for call in found.pop("running"))
+    running = tuple(_running_call(call) for call in found.pop("running"))
     load = InstanceLoad(running=running, **{name: found[name] for name in InstanceLoad.__slots__ if name in found})
     positive = 0 < load.prefill_tokens_per_s < math.inf and 0 < load.step_s < math.inf
     if not (positive and 0 <= load.kv_s_per_token < math.inf and 0 <= load.token_s < math.inf):

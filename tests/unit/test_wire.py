@@ -118,6 +118,13 @@ def test_loads_come_back_from_a_later_version_too(load: InstanceLoad) -> None:
     assert wire.unpack_load(wire.pack(later)) == load
 
 
+def test_a_load_whose_calls_are_no_numbers_is_refused_as_a_whole() -> None:
+    load = InstanceLoad(1.0, 1.0, 0.0, 1, 1, 1, 0, 0, 0.0, (RunningCall("r", 1, 2, 3, 4, 5, 6),))
+    strange = wire.unpack(wire.pack_load(load)) | {"running": [["r", "many", None, 3, 4, 5, 6]]}
+    with pytest.raises((ValueError, TypeError)):
+        wire.unpack_load(wire.pack(strange))
+
+
 @given(st.builds(InstanceProfile, texts, numbers, numbers, numbers, numbers, naturals, naturals, naturals, naturals))
 def test_profiles_come_back(profile: InstanceProfile) -> None:
     assert wire.unpack_profile(wire.pack_profile(profile)) == profile
