@@ -24,6 +24,8 @@ from coordinator.simulator.workload import Workload, draw
 BEST = "hexgen:best"
 TRIED = [float(r) for r in np.logspace(0, 3, 16)]
 """Values of r, in s^2, of which `hexgen:best` is the best in hindsight."""
+LOADS = (0.6, 0.85, 1.0)
+"""Shares of the rate at which `hexgen:best` has a P95 of 5 U."""
 SLO = 3.0
 """The deadline, in U."""
 KEPT = 0.95
@@ -109,6 +111,29 @@ class Cell:
     def p95_u(self, policy: str, rate: float) -> Floats:
         """P95 of each seed, in U."""
         return p95(self.runs(policy, rate)) / self.unit_s
+
+    @cached_property
+    def rate_5u(self) -> float:
+        """The rate at which the best `hexgen` has a P95 of 5 U: load 1."""
+        return self.rate_at_p95(BEST, 5.0)
+
+    def best_p95_u(self, load: float) -> Floats:
+        """P95 of the best `hexgen` at a load, of each seed, in U."""
+        if load not in self._best:
+            self._best[load] = self.p95_u(BEST, load * self.rate_5u)
+        return self._best[load]
+
+    @cached_property
+    def _best(self) -> dict[float, Floats]:
+        return {}
+
+    def ratios(self, rules: Rules) -> list[list[float]]:
+        """P95 of the best `hexgen` over that of other rules, by load and seed."""
+        found = []
+        for load in LOADS:
+            outcomes = [self.run(rules, load * self.rate_5u, seed) for seed in range(self.seeds)]
+            found.append((self.best_p95_u(load) / (p95(outcomes) / self.unit_s)).tolist())
+        return found
 
     def first_guess(self) -> float:
         """A rate in the middle of what clusters hold: so many workflows as their prefill and decode have time for."""

@@ -5,25 +5,21 @@ best of 16 values of its one number, in hindsight, on the same seeds.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-from cells import BEST, Cell, Floats, p95
+from cells import BEST, LOADS, Cell, Floats, p95
 
 from common.policy.registry import POLICIES, policy, score_ratio
+from common.policy.rules import Rules
 from common.profiles import A100
 from coordinator.simulator.expectation import alone_s
 from coordinator.simulator.simulation import Outcome
 from coordinator.simulator.spread import half_width, jain
 
-LOADS = (0.6, 0.85, 1.0)
-"""Shares of the rate at which `hexgen:best` has a P95 of 5 U."""
 Row = dict[str, Any]
-Job = Callable[[], Row]
-
+SINGLES = "generated:text2sql-3,workflows=200,tenants=4,singles=0.5"
 VARIANTS = {
     "as it is": {},
     "no urgency weights": {"urgency": 0.0},
@@ -48,14 +44,13 @@ def of_cell(cell: Cell) -> Row:
 
 def bars(cell: Cell) -> Row:
     """P95 of `hexgen:best` over that of `flow` at three loads; rates kept; and `vllm` where it just holds 5 U."""
-    rate = cell.rate_at_p95(BEST, 5.0)
-    ratios, bound = [], 0.0
-    for load in LOADS:
-        best, outcomes = cell.p95_u(BEST, load * rate), cell.runs("flow", load * rate)
-        ratios.append((best / (p95(outcomes) / cell.unit_s)).tolist())
-        if load == LOADS[0]:
-            bound = float((p95(outcomes) / unhindered_p95(cell)).mean())
-    row = {**of_cell(cell), "rate_5u": rate, "ratios": ratios, "over_bound": bound}
+    outcomes = cell.runs("flow", LOADS[0] * cell.rate_5u)
+    row = {
+        **of_cell(cell),
+        "rate_5u": cell.rate_5u,
+        "ratios": cell.ratios(POLICIES["flow"]),
+        "over_bound": float((p95(outcomes) / unhindered_p95(cell)).mean()),
+    }
     if cell.arrivals == "poisson":
         vllm = cell.rate_at_p95("vllm", 5.0)
         row["vllm_p95"] = (cell.p95_u("vllm", vllm) / cell.p95_u("flow", vllm)).tolist()
@@ -75,7 +70,7 @@ def unhindered_p95(cell: Cell) -> Floats:
 
 def policies(cell: Cell) -> Row:
     """All policies at one rate, 0.85 of `hexgen:best`'s at 5 U; and the rate each keeps."""
-    rate = 0.85 * cell.rate_at_p95(BEST, 5.0)
+    rate = 0.85 * cell.rate_5u
     names = [*POLICIES, BEST, "oracle"]
     return {**of_cell(cell), "rate": rate, "policies": {name: _figures(cell, name, rate) for name in names}}
 
@@ -126,65 +121,70 @@ def mixed_tenants(cell: Cell) -> Row:
 
 def parts(cell: Cell) -> Row:
     """`flow` with a part changed: P95 of `hexgen:best` over it, and attainment."""
-    rate = cell.rate_at_p95(BEST, 5.0)
-    found: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
-    attainment: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for load in LOADS:
-        best = cell.p95_u(BEST, load * rate)
-        for name, changes in VARIANTS.items():
-            outcomes = [cell.run(policy("flow", changes), load * rate, seed) for seed in range(cell.seeds)]
-            found[name].append((best / (p95(outcomes) / cell.unit_s)).tolist())
-            attainment[name].append(float(np.mean([one.attainment for one in outcomes])))
-    return {**of_cell(cell), "ratios": found, "attainment": attainment}
+    variants = {name: policy("flow", changes) for name, changes in VARIANTS.items()}
+    return {
+        **of_cell(cell),
+        "ratios": {name: cell.ratios(rules) for name, rules in variants.items()},
+        "attainment": {name: _attainment(cell, rules) for name, rules in variants.items()},
+    }
+
+
+def _attainment(cell: Cell, rules: Rules) -> list[float]:
+    runs = [[cell.run(rules, load * cell.rate_5u, seed) for seed in range(cell.seeds)] for load in LOADS]
+    return [float(np.mean([one.attainment for one in outcomes])) for outcomes in runs]
 
 
 def paper(cell: Cell) -> Row:
     """The paper's ablations and its alpha: P95 over that of `hexgen:best` at three loads."""
-    rate = cell.rate_at_p95(BEST, 5.0)
-    found: dict[str, list[list[float]]] = {}
     fixed = {f"alpha {alpha:g}": POLICIES["hexgen"]._replace(r=score_ratio(alpha)) for alpha in (0.2, 0.5, 0.8, 0.95)}
     others = {name: POLICIES[name] for name in ("hexgen-no-wb", "hexgen-no-pq", "low", "flow")}
-    for load in LOADS:
-        best = cell.p95_u(BEST, load * rate)
-        for name, rules in {**fixed, **others}.items():
-            outcomes = [cell.run(rules, load * rate, seed) for seed in range(cell.seeds)]
-            found.setdefault(name, []).append((p95(outcomes) / cell.unit_s / best).tolist())
+    found = {name: (1.0 / np.array(cell.ratios(rules))).tolist() for name, rules in {**fixed, **others}.items()}
     return {**of_cell(cell), "ratios": found}
 
 
 def hardship(cell: Cell) -> Row:
     """P95 of `hexgen:best` over that of `flow` where profiles are wrong or KV room is little."""
-    rate = cell.rate_at_p95(BEST, 5.0)
-    ratios = [(cell.p95_u(BEST, load * rate) / cell.p95_u("flow", load * rate)).tolist() for load in LOADS]
-    return {**of_cell(cell), "kv": cell.kv, "error": cell.error, "ratios": ratios}
+    return {**of_cell(cell), "kv": cell.kv, "error": cell.error, "ratios": cell.ratios(POLICIES["flow"])}
 
 
-def jobs(traces: Sequence[str], full: bool) -> dict[str, list[Job]]:
-    """What is to be done, by section. In full: all traces; else a sketch that only shows that all of it works."""
+SECTIONS: dict[str, Callable[[Cell], Row]] = {
+    "bars": bars, "policies": policies, "tenants": mixed_tenants, "parts": parts, "paper": paper, "hardship": hardship,
+}  # fmt: skip
+Job = tuple[Cell, tuple[str, ...]]
+"""A cell, and the sections that want its figures: what they share is computed once."""
+
+
+def done(job: Job) -> dict[str, Row]:
+    """The rows of a job."""
+    cell, names = job
+    return {name: SECTIONS[name](cell) for name in names}
+
+
+def jobs(traces: Sequence[str], full: bool, only: Sequence[str]) -> list[Job]:
+    """What is to be done. In full: all traces and clusters; else a sketch that only shows that all of it works."""
     usual = {"workflows": 500, "seeds": 5} if full else {"workflows": 60, "seeds": 2}
     some = list(traces) if full else list(traces[:1])
-    clusters = ["hetero1", "hetero2"] if full else ["hetero1"]
+    clusters = ["hetero1", "hetero2", "mixed12"] if full else ["hetero1"]
+    found: list[Job] = []
+    for cache, arrivals, cluster, trace in product((False, True), ("poisson", "gamma", "step"), clusters, some):
+        names = _wanted(cache, arrivals, cluster, last=trace == some[-1])
+        found.append((Cell(trace, cluster, cache, arrivals, **usual), names))
+    for cache, cluster, trace in product((False, True), clusters[:2], some):
+        found.append((Cell(trace, cluster, cache, kv=0.5, **usual), ("hardship",)))
+        found.append((Cell(trace, cluster, cache, error=0.3, **usual), ("hardship",)))
+    found += [
+        (Cell(SINGLES, cluster, cache, **usual), ("tenants",)) for cache in (False, True) for cluster in clusters[:2]
+    ]
+    chosen = [(cell, tuple(name for name in names if name in only)) for cell, names in found]
+    return [job for job in chosen if job[1]]
 
-    def cells(
-        *, arrivals: Sequence[str] = ("poisson",), clusters: Sequence[str] = clusters, **changes: Any
-    ) -> list[Cell]:
-        ways = product((False, True), arrivals, clusters, some)
-        return [Cell(trace, cluster, cache, kind, **usual, **changes) for cache, kind, cluster, trace in ways]
 
-    everywhere = ["hetero1", "hetero2", "mixed12"] if full else ["hetero1"]
-    singles = "generated:text2sql-3,workflows=200,tenants=4,singles=0.5"
-    return {
-        "bars": [partial(bars, cell) for cell in cells(arrivals=("poisson", "gamma"), clusters=everywhere)],
-        "policies": [
-            partial(policies, cell)
-            for cell in cells(arrivals=("poisson", "gamma", "step"), clusters=everywhere)
-            if cell.trace == some[-1]
-        ],
-        "tenants": [partial(mixed_tenants, replace(cell, trace=singles)) for cell in cells() if cell.trace == some[0]],
-        "parts": [partial(parts, cell) for cell in cells(arrivals=("poisson", "gamma")) if cell.cluster == "hetero1"],
-        "paper": [partial(paper, cell) for cell in cells() if not cell.prefixes],
-        "hardship": [
-            *(partial(hardship, cell) for cell in cells(error=0.3) if cell.cluster == "hetero1"),
-            *(partial(hardship, cell) for cell in cells(kv=0.5)),
-        ],
-    }
+def _wanted(cache: bool, arrivals: str, cluster: str, *, last: bool) -> tuple[str, ...]:
+    """The sections that look at a usual cell. All policies are run on one trace, the parts of `flow` on one cluster."""
+    names = ["policies"] if last else []
+    if arrivals != "step":
+        names.append("bars")
+        names += ["parts"] if cluster == "hetero1" else []
+    if arrivals == "poisson" and not cache and cluster != "mixed12":
+        names.append("paper")
+    return tuple(names)
