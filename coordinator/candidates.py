@@ -48,5 +48,6 @@ def candidate(profile: InstanceProfile, load: InstanceLoad | None = None) -> Can
         found.running = len(load.running)
         found.kv_tokens = load.kv_tokens
         found.unprefilled_tokens = load.unprefilled_tokens
-        found.token_s = load.token_s
+        # What was slow is not slow any more when it is idle; it would be shunned, and so never found to be fast again.
+        found.token_s = load.token_s if load.running else 0.0
     return found

@@ -55,7 +55,8 @@ def look(world: World, m: int) -> None:
     e, k = world.engines[m], world.candidates[m]
     k.running, k.queued, k.queued_tokens, k.backlog_s = e.started, e.queued, e.queued_tokens, e.backlog_s
     k.kv_tokens = e.kv_tokens + e.waiting_tokens
-    k.unprefilled_tokens, k.token_s = e.unprefilled_tokens, e.token_s
+    k.unprefilled_tokens = e.unprefilled_tokens
+    k.token_s = e.token_s if e.started > 0 else 0.0  # what was slow is not slow any more when it is idle
 
 
 def look_closely(world: World, rules: Rules, now: float) -> None:

@@ -36,7 +36,7 @@ def main(full: bool, traces: tuple[str, ...], only: tuple[str, ...], as_json: bo
     if as_json:
         click.echo(json.dumps({"sections": found, "elapsed_s": round(took_s, 1)}))
         return
-    tables = report.tables(found, published=bool(traces))
+    tables = report.tables(found)
     for title, text in tables.items():
         click.echo(f"\n{title}\n\n{text}")
     if full:

@@ -9,13 +9,11 @@ import numpy as np
 Rows = Sequence[dict[str, Any]]
 
 
-def tables(sections: dict[str, Rows], *, published: bool) -> dict[str, str]:
-    """A table for each name of a place in the document. published: they are of traces given, not of generated ones."""
+def tables(sections: dict[str, Rows]) -> dict[str, str]:
+    """A table for each name of a place in the document."""
     made: dict[str, str] = {}
-    end = " (published traces)" if published else ""
     for name, rows in sections.items():
-        for title, text in TABLES[name](rows).items():
-            made[title + end] = text
+        made |= TABLES[name](rows)
     return made
 
 

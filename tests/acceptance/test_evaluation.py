@@ -32,7 +32,7 @@ def test_its_tables_go_into_the_document(tmp_path: Path) -> None:
     program = (
         "import report, pathlib; row = {'cluster': 'c', 'cache': False, 'arrivals': 'poisson', "
         "'ratios': {'as it is': [[1.1, 1.3]]}, 'attainment': {'as it is': [0.9]}}; "
-        f"report.replace_in(pathlib.Path({str(document)!r}), report.tables({{'parts': [row]}}, published=False))"
+        f"report.replace_in(pathlib.Path({str(document)!r}), report.tables({{'parts': [row]}}))"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT / "scripts" / "evaluation", check=True, timeout=60)
     text = document.read_text()

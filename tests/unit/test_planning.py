@@ -10,6 +10,7 @@ from common.lineup import Asked, Lineup, Standing
 from common.model import Instance, InstanceLoad, InstanceProfile, RunningCall
 from common.policy.registry import policy
 from common.prefix import BLOCK_CHARS, chain
+from coordinator.candidates import candidate
 from coordinator.planning import Plan, cached_tokens, placements, plan, wanted
 
 PROFILE = InstanceProfile("p", 10_000.0, 0.02, 0.005, 1e-7, 100_000)
@@ -159,3 +160,8 @@ def test_the_same_look_gives_the_same_plan() -> None:
     line = [asked(f"r{n}", prompt=100 + 50 * n) for n in range(10)]
     standings = (Standing(FAST, told(runs("x"))), Standing(SLOW, told()))
     assert planned(line, *standings) == planned(line, *standings)
+
+
+def test_an_idle_instance_is_as_fast_as_its_profile_however_slow_it_was() -> None:
+    assert candidate(PROFILE, told(token_s=0.3)).token_s == 0.0
+    assert candidate(PROFILE, told(runs("r"), token_s=0.3)).token_s == 0.3
