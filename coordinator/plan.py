@@ -10,7 +10,7 @@ from common.errors import InvalidDocument
 from common.options import Finite, json_option
 from common.policy.registry import DEFAULT
 from common.profiles import A100
-from coordinator.simulate_options import ABOVE_0, load_options, progress
+from coordinator.simulate_options import ABOVE_0, RATE, load_options, progress
 
 
 @click.command()
@@ -18,7 +18,7 @@ from coordinator.simulate_options import ABOVE_0, load_options, progress
 @load_options
 @click.option("--cluster", "wanted", multiple=True, required=True, metavar="CLUSTER[=PRICE]",
               help="a name or YAML file, with its price an hour; or a file of several (repeatable)")  # fmt: skip
-@click.option("--rate", type=ABOVE_0, help="workflows per second that must be held")
+@click.option("--rate", type=RATE, help="workflows per second that must be held")
 @click.option("--attainment", type=Finite(0, 1, min_open=True), default=0.95, show_default=True,
               help="the share of workflows that must meet their deadline")  # fmt: skip
 @click.option("--slo-scale", type=ABOVE_0, default=3.0, show_default=True,

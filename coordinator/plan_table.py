@@ -31,7 +31,7 @@ def show(verdicts: Sequence[Verdict], load: Load, rate: float | None, best: Verd
     table = Table(box=SIMPLE, padding=(0, 1))
     at_rate = [f"in time at {rate:g} /s"] if rate is not None else []
     for name in ("cluster", "instances", "price /h", *at_rate, "holds /s", "price of 1000"):
-        table.add_column(name, justify="left" if name == "cluster" else "right")
+        table.add_column(name, justify="left" if name == "cluster" else "right", no_wrap=name == "instances")
     for one in verdicts:
         shown = [_number(one.attainment, ".1%")] if rate is not None else []
         highest = "-" if one.fault else f"{one.highest_rate:.4f}"
@@ -45,10 +45,11 @@ def show(verdicts: Sequence[Verdict], load: Load, rate: float | None, best: Verd
 
 
 def _answer(verdicts: Sequence[Verdict], load: Load, rate: float | None, best: Verdict | None) -> str:
-    held = "workflows" if rate is None else f"{rate:g} workflows/s"
-    held += f", {100 * load.attainment:g} % of them within {load.slo_s:.0f} s"
+    met = f"{100 * load.attainment:g} % of them within {load.slo_s:.0f} s"
+    held = f"any rate of workflows with {met}" if rate is None else f"{rate:g} workflows/s, {met}"
     if best is not None:
-        return f"the cheapest{' for each workflow' if rate is None else ''} that holds {held}: {best.candidate.name}"
+        cheapest = f"the cheapest that holds {held}" if rate is not None else f"the least price of each workflow, {met}"
+        return f"{cheapest}: {best.candidate.name}"
     names = [one.candidate.name for one in verdicts if one.holds]
     if not names:
         return f"none holds {held}"

@@ -11,7 +11,7 @@ from common.options import Finite, json_option
 from common.policy.registry import POLICIES
 from common.policy.rules import SCORE
 from common.profiles import A100
-from coordinator.simulate_options import ABOVE_0, load_options, progress
+from coordinator.simulate_options import ABOVE_0, RATE, load_options, progress
 
 FOLDER = Path("simulation")
 
@@ -21,7 +21,7 @@ FOLDER = Path("simulation")
 @load_options
 @click.option("--cluster", default="hetero1", show_default=True, help="a name, or a YAML file of instances")
 @click.option("--policy", "wanted", default="all", show_default=True, help="all, or names with commas between them")
-@click.option("--rate", "rates", type=ABOVE_0, multiple=True, required=True, help="workflows per second (repeatable)")
+@click.option("--rate", "rates", type=RATE, multiple=True, required=True, help="workflows per second (repeatable)")
 @click.option("--slo-scale", type=ABOVE_0, default=3.0, show_default=True,
               help="the deadline, in mean latencies of a workflow alone on unlimited A100s")  # fmt: skip
 @click.option("--alpha", type=Finite(0, 1), default=0.5, show_default=True, help="of hexgen; hexgen:best finds its own")
@@ -54,6 +54,8 @@ def simulate(
     ]
     wants_plots = not no_plots and (folder is not None or not as_json)
     folder = files.plots_folder(folder or FOLDER, asked=folder is not None) if wants_plots else None
+    if events:
+        files.check_writable(events)
     with progress("runs") as tell:
         made = compare(setting, runs, tell)
     elapsed_s = clock.monotonic_s() - started

@@ -26,6 +26,15 @@ def plots_folder(folder: Path, *, asked: bool) -> Path | None:
     return folder
 
 
+def check_writable(file: Path) -> None:
+    """Before all the work: a file that can be written, now empty if it was not there. Raises InvalidDocument."""
+    try:
+        with file.open("a"):
+            pass
+    except OSError as error:
+        raise InvalidDocument("--events", f"{file} cannot be written: {error.strerror}") from None
+
+
 def write(setting: Setting, made: Sequence[Made], scale: float, folder: Path | None, events: Path | None) -> list[str]:
     """Write plots to a folder and events to a file, if there are such; what was written, in lines for people.
 

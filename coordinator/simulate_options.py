@@ -12,6 +12,8 @@ from common.options import Finite
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ABOVE_0 = Finite(0, min_open=True)
+RATE = Finite(1e-6)
+"""Workflows per second. Below, times grow so large that latencies are lost in their rounding."""
 ARRIVALS = ("poisson", "gamma", "step", "file")
 
 

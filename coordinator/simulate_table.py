@@ -55,7 +55,7 @@ def _tenants(groups: dict[str, Runs]) -> Table:
     names = sorted({name for runs in groups.values() for run in runs for name in run.get("tenants", {})})
     table.add_column("policy", no_wrap=True)
     for name in (*names, "fairness"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=name == "fairness")
     for policy, runs in groups.items():
         told = [run for run in runs if "tenants" in run]
         shares = [[100 * run["tenants"][name] for run in told if name in run["tenants"]] for name in names]

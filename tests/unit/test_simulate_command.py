@@ -47,6 +47,19 @@ def test_json_has_each_run_and_nothing_is_written() -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["trace.json"]
 
 
+def test_an_events_file_that_cannot_be_written_is_told_before_the_work() -> None:
+    done = simulated("--rate 0.1 --no-plots --events none/events.json")
+    assert done.exit_code == 2
+    assert "P95" not in done.output
+
+
+def test_headings_are_whole_however_many_tenants() -> None:
+    done = told("simulate --trace generated:text2sql-1,workflows=60,singles=0.5,tenants=4 --workflows 60 --seeds 2 "
+                "--policy vllm,hexgen:best --rate 0.1 --no-plots")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "fairness" in done.output
+
+
 def test_the_table_fits_a_narrow_terminal() -> None:
     done = simulated("--rate 0.1 --rate 0.2 --no-plots")
     assert done.exit_code == 0, done.output
@@ -102,8 +115,9 @@ def test_alpha_is_that_of_hexgen_and_of_no_other() -> None:
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ("--rate 0", "'--rate': 0.0 is not in the range x>0"),
-        ("--rate -1", "not in the range x>0"),
+        ("--rate 0", "'--rate': 0.0 is not in the range x>=1e-06"),
+        ("--rate -1", "not in the range x>=1e-06"),
+        ("--rate 1e-300", "not in the range x>=1e-06"),
         ("--rate nan", "must be a finite number"),
         ("--rate inf", "must be a finite number"),
         ("--rate 1 --slo-scale 0", "not in the range x>0"),
@@ -115,7 +129,7 @@ def test_alpha_is_that_of_hexgen_and_of_no_other() -> None:
         ("--rate 1 --cluster tiny.yaml", "has a call of 6300 tokens; no instance of the cluster holds over 5000"),
         ("--rate 1 --arrivals file", "the trace has no arrival_s"),
         ("--rate 1 --plots trace.json/x", "--plots: trace.json/x cannot be made"),
-        ("--rate 1 --workflows 5 --no-plots --events none/events.json", "none/events.json: cannot be written"),
+        ("--rate 1 --workflows 5 --no-plots --events none/events.json", "none/events.json cannot be written"),
     ],
 )
 def test_what_is_refused_is_told_in_a_sentence(options: str, fault: str) -> None:
@@ -149,18 +163,20 @@ def test_the_cheapest_that_holds_the_rate_is_told() -> None:
     shown = planned("--cluster several.yaml --rate 0.3").output
     assert "tiny: the trace has a call of 6300 tokens" in shown
     assert shown.splitlines()[-1].startswith("the cheapest that holds 0.3 workflows/s, 95 % of them within")
+    shown = planned("--cluster several.yaml").output
+    assert shown.splitlines()[-1].startswith("the least price of each workflow, 95 % of them within")
 
 
 def test_one_cluster_is_told_what_it_holds() -> None:
     assert "NAME=PRICE" in planned("--cluster hetero1").output.splitlines()[-1]
-    assert planned("--cluster hetero1 --slo-s 1").output.splitlines()[-1].startswith("none holds")
+    assert planned("--cluster hetero1 --slo-s 1").output.splitlines()[-1].startswith("none holds any rate")
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
         ("--cluster hetero1=x", "the price must be a number from 0"),
-        ("--cluster hetero1 --rate 0", "not in the range x>0"),
+        ("--cluster hetero1 --rate 0", "not in the range x>=1e-06"),
         ("--cluster hetero1 --attainment 0", "not in the range 0<x<=1"),
         ("--cluster hetero1 --policy vllm,flow", "must be one policy, not vllm,flow"),
         ("--cluster hetero1 --slo-s 1e9 --seeds 1 --workflows 5", "is met at every rate"),
