@@ -24,7 +24,11 @@ def instances(as_json: bool, **flags: Any) -> None:
 
 
 async def _instances(cell: Cell) -> list[dict[str, Json]]:
-    return [*await cell.instances.describe(), *await cell.offers.describe()]
+    found = await cell.instances.describe()
+    for one in found:
+        if one["status"] == "lost":
+            one["load"] = None  # told before it was lost; its requests are routed anew
+    return [*found, *await cell.offers.describe()]
 
 
 def _print_table(found: list[dict[str, Json]]) -> None:

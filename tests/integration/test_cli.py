@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from common.model import InstanceLoad, RunningCall
 from common.profiles import A100
 from common.store.cell import Cell
 from common.store.client import connect_sync
@@ -18,6 +19,10 @@ from common.store.offers import Offer
 from hexgen_flow.cli import main
 from hexgen_flow.start import shadowed
 
+LOAD = InstanceLoad(
+    4000.0, 0.03, 1e-7, 20_000, 512, 64, kv_tokens=420, unprefilled_tokens=20, token_s=0.04,
+    running=(RunningCall("r1", 300, 100, 0, 150, 17, 60_000),),
+)  # fmt: skip
 GOOD = {"name": "one", "stages": {"s": {"prompt": "hello"}}}
 
 
@@ -149,6 +154,21 @@ def test_the_table_of_instances_keeps_every_name_whole_in_80_columns(
     assert max(map(len, shown.splitlines())) <= 80
     for name in ("a100-80gb-rack-7", "gpu-host-17-4242", "llama-3.1-8b-it", "default", "+eu", "sql.execute", "backlog"):
         assert name in shown
+
+
+def test_a_lost_instance_is_said_to_run_nothing(environment: dict[str, str], server: EmbeddedServer) -> None:
+    async def lose() -> None:
+        cell = Cell.open(server.url, environment["HEXGEN_NAMESPACE"])
+        epoch = await cell.instances.register("a", A100, ["default"], [], [])
+        assert await cell.instances.publish("a", epoch, LOAD)
+        assert (await cell.instances.describe())[0]["load"]["running"] == 1
+        await cell.instances.evacuate("a", "lost")
+        await cell.close()
+
+    asyncio.run(lose())
+    (shown,) = json.loads(run(environment, "instances", "--json").output)
+    assert (shown["status"], shown["load"]) == ("lost", None)
+    assert run(environment, "instances").output.split()[-1] == "-"
 
 
 def test_version_and_help_of_every_command(environment: dict[str, str]) -> None:
