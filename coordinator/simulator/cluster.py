@@ -21,6 +21,7 @@ CLUSTERS = {
 }
 MOST_INSTANCES = 256
 _FIGURES = {field.name for field in fields(InstanceProfile)} - {"name"}
+_KEYS = _FIGURES | {"profile", "count"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ def load_cluster(wanted: str) -> list[InstanceProfile]:
     """
     if wanted in CLUSTERS:
         return [PROFILES[name] for name in CLUSTERS[wanted]]
-    return _cluster(wanted, _document(wanted))
+    document = _document(wanted)
+    if isinstance(document, dict):
+        raise InvalidDocument(wanted, "must be a list of instances; a file of several clusters is for `plan`")
+    return _cluster(wanted, document)
 
 
 def load_candidates(wanted: str) -> list[Candidate]:
@@ -83,7 +87,9 @@ def _document(wanted: str) -> Json:
     try:
         return yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidDocument(wanted, f"is not YAML: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidDocument(wanted, f"is not YAML: {getattr(error, 'problem', None) or error}{at}") from None
     except OSError as error:
         raise InvalidDocument(wanted, f"cannot be read: {error.strerror}") from None
 
@@ -108,7 +114,7 @@ def _instances(where: str, entry: Json) -> list[InstanceProfile]:
     changes = {name: value for name, value in given.items() if name not in ("profile", "count")}
     for name, value in changes.items():
         if name not in _FIGURES:
-            raise InvalidDocument(f"{where}.{name}", f"is not one of {', '.join(sorted(_FIGURES))}")
+            raise InvalidDocument(f"{where}.{name}", f"is not one of {', '.join(sorted(_KEYS))}")
         _check(f"{where}.{name}", value, whole=name.endswith(("tokens", "batch")))
     if changes.get("max_batch", 0) > MOST_SEQUENCES:
         raise InvalidDocument(f"{where}.max_batch", f"must be at most {MOST_SEQUENCES}, not {changes['max_batch']}")

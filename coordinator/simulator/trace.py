@@ -127,7 +127,7 @@ def _workflow(where: str, entry: Json) -> TracedWorkflow:
     mapping(where, entry, {"calls", "tenant", "slo_scale", "weight", "arrival_s"})
     arrival = entry.get("arrival_s")
     return TracedWorkflow(
-        calls=tuple(_ours(f"{where}.{at}", call, at) for at, call in enumerate(calls)),
+        calls=tuple(_ours(f"{where}.calls[{at}]", call, at) for at, call in enumerate(calls)),
         tenant=text(f"{where}.tenant", entry.get("tenant", "default")),
         slo_scale=factor(f"{where}.slo_scale", entry.get("slo_scale", 1.0)),
         weight=factor(f"{where}.weight", entry.get("weight", 1.0)),

@@ -33,10 +33,13 @@ def written(tmp_path: Path, text: str) -> str:
         ("- {profile: a100, prefill_tokens_per_s: .inf}", "a number above 0"),
         ("- {profile: a100, prefill_tokens_per_s: 0}", "a number above 0"),
         ("- {profile: a100, overhead_s: fast}", "a number above 0"),
-        ("- {profile: a100, colour: red}", "is not one of"),
         ("[]", "at least one"),
         ("a100", "at least one"),
-        ("{", "is not YAML"),
+        ("{}", "must be a list of instances"),
+        ("{", "is not YAML: .* at line 1, column 2$"),
+        ("- a100: [", "is not YAML: .* at line 1, column 10$"),
+        ("small: {instances: [a100]}", "several clusters is for `plan`"),
+        ("- {profile: a100, colour: red}", "is not one of chunk_tokens, .*count, .*profile"),
     ],
 )
 def test_a_bad_cluster_is_refused(tmp_path: Path, text: str, fault: str) -> None:
