@@ -8,7 +8,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from numpy.typing import NDArray
 
 from coordinator.simulator.comparison import Made
-from coordinator.simulator.plotstyle import beside, line, logarithmic, look, mark, styled
+from coordinator.simulator.plotstyle import HALO, beside, line, logarithmic, look, mark, styled
 from coordinator.simulator.spread import half_width
 
 TAIL = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.998)
@@ -44,13 +44,14 @@ def p95_by_policy(made: Sequence[Made], slo_s: float) -> Figure:
             axes.plot([p50, mean], [at, at], color=color, linewidth=1.4, alpha=0.45)
             axes.plot(p50, at, "|", color=color, markersize=11, markeredgewidth=2)
             axes.errorbar(mean, at, xerr=wide, fmt="o", color=color, capsize=3, markersize=7)
-            axes.annotate(f"{mean:.0f}", (mean + wide, at), xytext=(8, 0), textcoords="offset points", va="center")
+            axes.annotate(f"{mean:.0f}", (mean + wide, at), xytext=(8, 0), textcoords="offset points", va="center",
+                          bbox=HALO)  # fmt: skip
         logarithmic(axes, "x")
         mark(axes, slo_s, f"SLO {slo_s:.0f} s", upright=True)
         axes.set(xlabel="latency (s): stroke P50, dot P95")
         axes.set_yticks(range(len(names)), names)
         axes.grid(visible=False, axis="y")
-        axes.margins(x=0.08)
+        axes.margins(x=0.08, y=0.1)  # room below the last bar for the SLO's name
     return figure
 
 

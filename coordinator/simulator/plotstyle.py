@@ -94,10 +94,12 @@ def beside(axes: Axes, policies: Sequence[str], order: Callable[[str], float]) -
 
 
 def mark(axes: Axes, value: float, told: str, *, upright: bool) -> None:
-    """A dashed line at a value, and what it is."""
+    """A dashed line at a value, and what it is; to be called when all is drawn."""
     if upright:
         axes.axvline(value, color=DARK, linewidth=1.0, linestyle=DASHED, zorder=1)
-        place: dict[str, Any] = {"xy": (value, 0.0), "xycoords": ("data", "axes fraction"), "xytext": (4, 5)}
+        at = axes.transAxes.inverted().transform(axes.transData.transform((value, 1.0)))[0]
+        side = {"xytext": (-4, 5), "ha": "right"} if at > 0.85 else {"xytext": (4, 5)}  # within the plot
+        place: dict[str, Any] = {"xy": (value, 0.0), "xycoords": ("data", "axes fraction"), **side}
     else:
         axes.axhline(value, color=DARK, linewidth=1.0, linestyle=DASHED, zorder=1)
         place = {"xy": (0.0, value), "xycoords": ("axes fraction", "data"), "xytext": (4, 4)}

@@ -78,6 +78,15 @@ def test_attainment_at_the_scale_of_the_deadline_is_that_of_the_runs(runs: list[
         assert np.interp(3.0, *line.get_data()) == pytest.approx(np.mean(own), abs=0.02)
 
 
+@pytest.mark.parametrize("slo_s", [60.0, 300.0])
+def test_the_name_of_the_slo_is_within_the_plot(runs: list[Made], slo_s: float) -> None:
+    figure = plots.latency_cdf([one for one in runs if one.run.rate == 0.3], slo_s)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    (name,) = [text for text in axes.texts if text.get_text().startswith("SLO")]
+    assert name.get_window_extent().x1 <= axes.get_window_extent().x1
+
+
 def test_a_distribution_rises_to_the_tail(runs: list[Made]) -> None:
     figure = plots.latency_cdf([one for one in runs if one.run.rate == 0.3], 60.0)
     for line in figure.axes[0].lines[: len(POLICIES)]:
