@@ -12,6 +12,8 @@ from coordinator.simulator.comparison import Made
 from coordinator.simulator.spread import half_width
 
 Runs = list[dict[str, Any]]
+ABREAST = 6
+"""As many tenants fit in 80 columns."""
 
 
 def show(made: Sequence[Made], slo_s: float) -> None:
@@ -24,7 +26,9 @@ def show(made: Sequence[Made], slo_s: float) -> None:
                 groups.setdefault(one.run.policy, []).append(one.figures)
         console.print(_latencies(groups, rate, slo_s))
         if any("tenants" in runs[0] for runs in groups.values()):
-            console.print(_tenants(groups))
+            names = sorted({name for runs in groups.values() for run in runs for name in run.get("tenants", {})})
+            for first in range(0, len(names), ABREAST):
+                console.print(_tenants(groups, names[first : first + ABREAST]))
         for policy, runs in groups.items():
             if "r" in runs[0]:
                 console.print(f"  {policy}: r, chosen afterwards, was {runs[0]['r']:g} s^2")
@@ -50,12 +54,11 @@ def _latencies(groups: dict[str, Runs], rate: float, slo_s: float) -> Table:
     return table
 
 
-def _tenants(groups: dict[str, Runs]) -> Table:
+def _tenants(groups: dict[str, Runs], names: Sequence[str]) -> Table:
     table = Table(title="in time by tenant, %", title_justify="left", box=SIMPLE, padding=(0, 1))
-    names = sorted({name for runs in groups.values() for run in runs for name in run.get("tenants", {})})
     table.add_column("policy", no_wrap=True)
     for name in (*names, "fairness"):
-        table.add_column(name, justify="right", no_wrap=name == "fairness")
+        table.add_column(name, justify="right", overflow="fold", min_width=6, no_wrap=name == "fairness")
     for policy, runs in groups.items():
         told = [run for run in runs if "tenants" in run]
         shares = [[100 * run["tenants"][name] for run in told if name in run["tenants"]] for name in names]

@@ -1,6 +1,7 @@
 """The commands `simulate` and `plan`: what they print, write and refuse."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,15 @@ def test_an_events_file_that_cannot_be_written_is_told_before_the_work() -> None
     assert "P95" not in done.output
 
 
-def test_headings_are_whole_however_many_tenants() -> None:
-    done = told("simulate --trace generated:text2sql-1,workflows=60,singles=0.5,tenants=4 --workflows 60 --seeds 2 "
-                "--policy vllm,hexgen:best --rate 0.1 --no-plots")  # fmt: skip
+@pytest.mark.parametrize("tenants", [4, 9])
+def test_the_table_of_tenants_is_whole_however_many_there_are(tenants: int) -> None:
+    workflow = [{"calls": CALLS[1:], "tenant": f"tenant-{at}"} for at in range(tenants)]
+    Path("trace.json").write_text(json.dumps(workflow))
+    done = told("simulate --trace trace.json --workflows 100 --seeds 2 --policy hexgen-no-wb --rate 20 --no-plots")
     assert done.exit_code == 0, done.output
-    assert "fairness" in done.output
+    assert all(len(line) <= 80 and "…" not in line for line in done.output.splitlines())
+    assert len(re.findall(r"^  policy .* fairness", done.output, re.MULTILINE)) == (1 if tenants <= 6 else 2)
+    assert len(re.findall(r"±\d+\.\d\b", done.output)) == tenants + 2  # also of P95 and in time
 
 
 def test_the_table_fits_a_narrow_terminal() -> None:
