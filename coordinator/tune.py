@@ -106,7 +106,7 @@ def _line(entry: str, told: Mapping[str, Json], as_json: bool, now: int = 0) -> 
     if as_json:
         return json.dumps({"at": at, **told})
     age = f"{_ago((now - at) / 1000):>10}  " if now else ""
-    return f"{age}{told['action']:<12}  {told['policy']} {_change(told)}: {told['reason']}"
+    return f"{age}{told['action']:<16}  {told['policy']} {_change(told)}: {told['reason']}"
 
 
 def _round_text(told: Mapping[str, Json]) -> str:

@@ -149,7 +149,8 @@ def _searched(
     told: dict[str, Json] = {"p95_s": found.p95_s, "now_p95_s": found.now_p95_s, "gain": found.gain,
                              "tried": found.tried, "live_p95_s": live and live.p95_s, "best": found.values}  # fmt: skip
     if found.surely < limits.minimum_gain:
-        reason = f"the best gains {found.gain:.1%}, {limits.minimum_gain:.0%} are asked for, less the error"
+        error = found.gain - found.surely
+        reason = f"the best gains {found.gain:.1%} +- {error:.1%}; surely {limits.minimum_gain:.0%} is asked for"
         return Decision("kept", reason, Memory(), told=told)
     # Too few to have measured anything: then nothing can be said to have become worse.
     trial = None

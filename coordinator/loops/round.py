@@ -87,7 +87,7 @@ def _told(decision: Decision, situation: Situation, plan: Plan, recorded: int) -
         "reason": decision.reason,
         "policy": situation.policy,
         "before": situation.values,
-        "values": situation.values if decision.values is None or plan.shadow else decision.values,
+        "values": situation.values if decision.values is None else decision.values,
         "rate": round(situation.rate, 4),
         "recorded": recorded,
         "replayable": situation.recorded,

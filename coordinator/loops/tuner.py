@@ -110,7 +110,7 @@ def serve(settings: Settings, plan: Plan) -> None:
     os.nice(10)
     began_s = clock.monotonic_s()
     if not warm():
-        raise HexgenError("the tuner needs the extra sim: without numba a replay takes 300 times as long")
+        raise HexgenError("without numba a replay takes 300 times as long; install it: pip install 'hexgen-flow[sim]'")
     log.info("the simulator was made ready in %.1f s", clock.monotonic_s() - began_s)
     _work.counted_s = clock.cpu_s()
     log.info("the tuner of namespace %s is ready%s", settings.namespace, ", in shadow mode" if plan.shadow else "")

@@ -55,7 +55,7 @@ def test_history_is_empty_at_first(environment: dict[str, str]) -> None:
 def test_a_decision_on_a_line(environment: dict[str, str]) -> None:
     decided(environment, TOLD)
     line = run(environment, "tune", "--history").output
-    assert line.endswith(" ago  changed       flow harm 2 -> 2.8: the replay gains 12.0%\n")
+    assert line.endswith(" ago  changed           flow harm 2 -> 2.8: the replay gains 12.0%\n")
     shown = json.loads(run(environment, "tune", "--history", "--json").output)
     assert shown.pop("at") > 0
     assert shown == TOLD
