@@ -77,7 +77,7 @@ def test_the_commands_and_a_change_that_takes_effect(cell: Deployment) -> None:
     serve(cell, WORKFLOWS)
     once, history, export, simulate, reset = (told(cell, words) for words in block("commands"))
     assert "would be changed: the replay gains" in once
-    assert "alpha 1\n" in once
+    assert "alpha 1 -> " in once
     assert "would be changed" in history
     assert f"{WORKFLOWS} workflows, {2 * WORKFLOWS} calls" in export
     assert "flow" in simulate
@@ -108,7 +108,7 @@ def test_the_tuner_has_rounds_by_itself_refuses_other_jobs_and_stops_when_told_t
     subprocess.run([sys.executable, "-c", enqueue], env=os.environ | cell.environment, check=True, timeout=30)
     until(cell, "tuner", "only rounds of the tuner are run")
     entries = [json.loads(line) for line in told(cell, ["tune", "--history", "--json"]).splitlines()]
-    assert [entry["values"] for entry in entries] == [{"alpha": 1.0}] * len(entries)
+    assert [entry["before"] for entry in entries] == [{"alpha": 1.0}] * len(entries)
     assert max(entry["cpu_s"] for entry in entries) < 5.0
     cell.processes.stop()
     assert "the tuner has stopped" in cell.log("tuner")
