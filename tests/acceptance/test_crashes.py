@@ -129,7 +129,9 @@ def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path:
         try:
             cell.define(chain(1))
             cell.worker("busy", *SIMULATED, "a100", "--grace-s", "0.5")
-            cell.until(cell.client.submit("chain1", {"text": "word " * 60_000}), "stage_started")
+            cell.client.submit("chain1", {"text": "word " * 60_000})
+            while "busy" not in (shown := cell.instances()) or not (shown["busy"]["load"] or {}).get("running"):
+                cell.processes.check()
         finally:
             os.kill(redis.pid, signal.SIGKILL)
             redis.stop()
