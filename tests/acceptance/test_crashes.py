@@ -128,8 +128,8 @@ def test_a_worker_stops_when_told_though_redis_is_away(namespace: str, tmp_path:
     with Deployment(redis, namespace, tmp_path) as cell:
         try:
             cell.define(chain(1))
-            cell.worker("busy", *SIMULATED, "a100", "--grace-s", "0.5")
-            cell.client.submit("chain1", {"text": "word " * 60_000})
+            cell.worker("busy", "--engine", "simulated", "--profile", "a100", "--grace-s", "0.5")
+            cell.client.submit("chain1", {"text": "word " * 24_000})
             while "busy" not in (shown := cell.instances()) or not (shown["busy"]["load"] or {}).get("running"):
                 cell.processes.check()
         finally:
