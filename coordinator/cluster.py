@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.model import Instance
+from common.policy.candidate import Candidate, candidate
 from common.policy.cost import exec_s, serves
 from common.policy.dispatch import choose, wait_s
 from common.policy.fairness import behind_s
 from common.policy.line import step_s
 from common.policy.rules import Rules
-from coordinator.candidates import Candidate, candidate
 from coordinator.estimates import Estimates
 from coordinator.language.definition import LlmBody, StageSpec
 from coordinator.shares import Shares

@@ -11,12 +11,12 @@ from common.enginerecords import NONE
 from common.lineup import Asked, Lineup, Placement, Standing
 from common.model import Instance
 from common.policy import line
+from common.policy.candidate import Candidate, candidate
 from common.policy.cost import serves
 from common.policy.dispatch import choose
 from common.policy.line import AHEAD, begin_there, held_kv_time, is_open, lateness, urgency_weight
 from common.policy.rules import LEAST_COST, Rules
 from common.prefix import BLOCK_CHARS, shared_blocks
-from coordinator.candidates import Candidate, candidate
 
 CHARS_PER_TOKEN = 4.0
 """Of a prompt whose length in characters is not known."""

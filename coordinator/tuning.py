@@ -11,7 +11,7 @@ from itertools import count, islice
 from statistics import fmean, stdev
 from typing import Protocol
 
-from common.policy.registry import BETA
+from common.policy.registry import BETA, RATIOS
 from common.policy.rules import Weights
 
 Values = dict[str, float]
@@ -24,8 +24,6 @@ class Evaluate(Protocol):
         """P95 in s. The same seed, the same workflows, whatever the values. rate in workflows/s; 0: as it is now."""
 
 
-RATIOS = tuple(10.0 ** (3.0 * step / 15.0) for step in range(16))
-"""r = beta (1 - alpha) / alpha, in s^2, of the candidates for `alpha`."""
 FACTORS = (0.7, 1.4)
 MOST_FACTOR = 4.0
 TUNABLE: dict[str, tuple[str, ...]] = {

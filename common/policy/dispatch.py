@@ -1,14 +1,15 @@
 """Which instance a request is bound to when it becomes ready: `choose`, the first of a policy's two decisions.
 
-Plain functions over records (`common.policy.line.Candidate`, which has the numbers of an instance that any policy looks
+Plain functions over records (`common.policy.candidate`, which has the numbers of an instance that any policy looks
 at): the simulator compiles them. Policies that bind late plan a whole line instead, see `common.policy.line`.
 """
 
 import math
 
 from common.enginerecords import NONE, Table
+from common.policy.candidate import Candidate
 from common.policy.cost import exec_s
-from common.policy.line import Candidate, InLine, step_s
+from common.policy.line import InLine, step_s
 from common.policy.rules import LEAST_WAIT, LEAST_WORK, ROUND_ROBIN, SCORE, TWO_CHOICES, Rules
 
 

@@ -11,6 +11,7 @@ import math
 from typing import Protocol
 
 from common.enginerecords import NONE, Table
+from common.policy.candidate import Candidate
 from common.policy.cost import prefill_s
 from common.policy.rules import Weights
 
@@ -19,38 +20,6 @@ LEAST_LEFT = 0.15
 MOST_WEIGHT = 8.0
 AHEAD = 64
 """So many calls of the line are planned; those behind would not start anyway."""
-
-
-class Candidate(Protocol):
-    """An instance: its figures, what runs there, and what this plan has put there.
-
-    kv_tokens: held by running calls; kv_time: KV tokens times seconds that these will still hold; weight: the sum of
-    theirs; token_s: recent mean time between two tokens. queued: requests bound to it that do not run, with
-    queued_tokens of answers; backlog_s: execution time of all it has. planned...: of calls that keep a place.
-    """
-
-    prefill_tokens_per_s: float
-    overhead_s: float
-    weights_s: float
-    kv_s_per_token: float
-    kv_room: int
-    admit_tokens: int
-    max_sequences: int
-    chunk: int
-
-    running: int
-    kv_tokens: int
-    unprefilled_tokens: int
-    token_s: float
-    kv_time: float
-    weight: float
-    queued: int
-    queued_tokens: float
-    backlog_s: float
-
-    planned: int
-    planned_tokens: float
-    planned_kv_time: float
 
 
 class InLine(Protocol):

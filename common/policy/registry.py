@@ -23,6 +23,8 @@ from common.policy.rules import (
 
 BETA = 100.0
 """Of the paper's score, in s^2."""
+RATIOS = tuple(10.0 ** (3.0 * step / 15.0) for step in range(16))
+"""Values of r, in s^2, of which the best is sought."""
 
 POLICIES: dict[str, Rules] = {
     "vllm": Rules(ROUND_ROBIN, FCFS),

@@ -12,8 +12,9 @@ from math import sqrt
 from multiprocessing import get_context
 
 from common.errors import InvalidDocument
+from common.policy.registry import RATIOS
 from coordinator.simulator.cluster import Candidate
-from coordinator.simulator.comparison import BEST, R_TRIED, WORTH_PROCESSES, Parameters, Progress, Run, Setting, played
+from coordinator.simulator.comparison import BEST, WORTH_PROCESSES, Parameters, Progress, Run, Setting, played
 from coordinator.simulator.trace import Trace
 
 WIDTH = 0.02
@@ -66,10 +67,10 @@ def highest_rate(
     Raises InvalidDocument where no rate is too high: too few workflows for so long a deadline.
     """
     load = Load(slo_s, attainment, seeds, workflows, arrivals)
-    tried = [(("r", r),) for r in R_TRIED] if policy == BEST else [parameters]
-    best = 0.0
+    tried = [(("r", r),) for r in RATIOS] if policy == BEST else [parameters]
+    best, guess = 0.0, len(setting.cluster) / setting.expectation.workflow_s
     for one in tried:
-        best = _search(partial(holds, setting, policy, one, load), setting, best)
+        best = highest(partial(holds, setting, policy, one, load), guess, best)
     return best
 
 
@@ -131,10 +132,12 @@ def _attainment(setting: Setting, policy: str, parameters: Parameters, load: Loa
     return played(setting, run)[1].attainment
 
 
-def _search(keeps: Callable[[float], bool], setting: Setting, floor: float) -> float:
-    """The highest rate kept, or `floor` if a little more is not kept (0: no floor)."""
-    low, high = _bracket(keeps, floor * (1.0 + WIDTH) or len(setting.cluster) / setting.expectation.workflow_s, floor)
-    while low > 0.0 and high > low * (1.0 + WIDTH):
+def highest(keeps: Callable[[float], bool], guess: float, floor: float = 0.0, width: float = WIDTH) -> float:
+    """The highest rate kept, to a share of `width`, or `floor` if a little more is not kept (0: no floor, start at
+    `guess`). Raises InvalidDocument where every rate is kept.
+    """
+    low, high = _bracket(keeps, floor * (1.0 + width) or guess, floor)
+    while low > 0.0 and high > low * (1.0 + width):
         middle = sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low

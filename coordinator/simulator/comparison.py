@@ -22,11 +22,10 @@ from coordinator.simulator.trace import Trace
 from coordinator.simulator.workload import Workload, draw
 
 BEST = "hexgen:best"
-"""`hexgen` with the r that turns out best: of R_TRIED, the one of the least mean P95 over the same seeds."""
+"""`hexgen` with the r that turns out best: of `registry.RATIOS`, the one of the least mean P95 over the same seeds."""
 ORACLE = "oracle"
 """`flow` that knows true lengths and paths: what better predictions could bring at most. No policy can be this."""
 REALLY = {BEST: "hexgen", ORACLE: "flow"}
-R_TRIED = tuple(float(r) for r in np.geomspace(1.0, 1000.0, 16))
 WORTH_PROCESSES = 20_000
 """With fewer workflows than this in all, starting processes takes longer than the runs."""
 Progress = Callable[[int, int], None]
@@ -151,7 +150,7 @@ def figures(run: Run, workload: Workload, came: Outcome) -> dict[str, Json]:
 
 
 def _tries(run: Run) -> list[Run]:
-    return [replace(run, parameters=(("r", r),)) for r in R_TRIED] if run.policy == BEST else [run]
+    return [replace(run, parameters=(("r", r),)) for r in registry.RATIOS] if run.policy == BEST else [run]
 
 
 def _in_hindsight(found: list[Made]) -> list[Made]:

@@ -50,21 +50,21 @@ class World(NamedTuple):
     rate: float
 
 
-def look(world: World, m: int) -> None:
-    """Bring what decisions know of an instance up to date."""
-    e, k = world.engines[m], world.candidates[m]
-    k.running, k.queued, k.queued_tokens, k.backlog_s = e.started, e.queued, e.queued_tokens, e.backlog_s
-    k.kv_tokens = e.kv_tokens + e.waiting_tokens
-    k.unprefilled_tokens = e.unprefilled_tokens
-    k.token_s = e.token_s if e.started > 0 else 0.0  # what was slow is not slow any more when it is idle
+def look(world: World) -> None:
+    """Bring what decisions know of the instances up to date."""
+    for m in range(len(world.engines)):
+        e, k = world.engines[m], world.candidates[m]
+        k.running, k.queued, k.queued_tokens, k.backlog_s = e.started, e.queued, e.queued_tokens, e.backlog_s
+        k.kv_tokens = e.kv_tokens + e.waiting_tokens
+        k.unprefilled_tokens = e.unprefilled_tokens
+        k.token_s = e.token_s if e.started > 0 else 0.0  # what was slow is not slow any more when it is idle
 
 
 def look_closely(world: World, rules: Rules, now: float) -> None:
-    """All that the line's plan wants to know: what runs, how long it holds its KV room, how urgent all are."""
+    """What the line's plan wants to know beyond that: how long what runs holds its KV room, how urgent all are."""
     length = min(world.counts[IN_LINE], AHEAD)
     total, count = 0.0, length
     for m in range(len(world.engines)):
-        look(world, m)
         e, k = world.engines[m], world.candidates[m]
         k.planned, k.planned_tokens, k.planned_kv_time, k.kv_time, k.weight = 0, 0.0, 0.0, 0.0, 0.0
         count += e.started
@@ -94,15 +94,13 @@ def plan_line(world: World, rules: Rules, now: float) -> int:
     """Plan the line; `World.targets` then has the instance of each of the first calls, or NONE. Returns how many."""
     count, length = len(world.engines), min(int(world.counts[IN_LINE]), AHEAD)
     line = world.ids[count]
+    look(world)
     if rules.dispatch != LEAST_COST:
         for at in range(length):
-            m = bound_to(world, rules, line[at])
+            m = chosen_for(world, rules, line[at])
             world.targets[at] = m
             if m != NONE:
-                world.engines[m].queued += 1  # seen by those after it; the loop counts it again
-        for at in range(length):
-            if world.targets[at] != NONE:
-                world.engines[world.targets[at]].queued -= 1
+                world.candidates[m].queued += 1
         return length
     look_closely(world, rules, now)
     for at in range(length):
@@ -120,11 +118,10 @@ def can_hold(e: Any, c: Any) -> bool:
     return bool(c.prompt_tokens + c.output_tokens <= e.kv_room)
 
 
-def bound_to(world: World, rules: Rules, q: int) -> int:
-    """The instance that a call is bound to, or NONE if those asked refuse."""
+def chosen_for(world: World, rules: Rules, q: int) -> int:
+    """The instance that a call is bound to, or NONE if those asked refuse. Decides on the last look."""
     count, c = 0, world.calls[q]
     for m in range(len(world.engines)):
-        look(world, m)
         if can_hold(world.engines[m], c):
             world.eligible[count] = m
             count += 1

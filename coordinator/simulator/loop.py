@@ -11,7 +11,7 @@ from common import enginebatch, enginemodel
 from common.enginerecords import NONE
 from common.policy.cost import exec_s
 from common.policy.rules import Rules
-from coordinator.simulator.deciding import IN_LINE, World, bound_to, charge, key_of, lift, plan_line, settle
+from coordinator.simulator.deciding import IN_LINE, World, charge, chosen_for, key_of, lift, look, plan_line, settle
 from coordinator.simulator.queues import push, take
 
 REMEMBERED_S = 20.0
@@ -119,7 +119,8 @@ def ready(world: World, rules: Rules, q: int, now: float, timers: Timers) -> Non
         heappush(timers, (now + c.tool_s, q))
         return
     lift(world, q)
-    m = NONE if rules.late else bound_to(world, rules, q)
+    look(world)
+    m = NONE if rules.late else chosen_for(world, rules, q)
     c.key = key_of(world, rules, q, m, now)
     charge(world, q)
     if m == NONE:

@@ -1,6 +1,7 @@
 """The simulator's records: numpy rows, which serve the functions of engine model and policies as objects do."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from common.engine import ADMIT_SHARE
 from common.enginerecords import NONE
 from common.model import InstanceProfile
+from common.policy.candidate import Candidate
 
 MOST_SEQUENCES = 256
 Rows = NDArray[np.void]
@@ -97,34 +99,8 @@ ENGINE = np.dtype(
 backlog_s: expected work not ended; queued_tokens: expected answers of what is queued; token_s: a moving average of the
 time between tokens; busy_s: time it ran."""
 
-_CANDIDATE_COUNTS = [
-    "kv_room",
-    "admit_tokens",
-    "max_sequences",
-    "chunk",
-    "running",
-    "kv_tokens",
-    "unprefilled_tokens",
-    "queued",
-    "planned",
-]
-_CANDIDATE_FIGURES = [
-    "prefill_tokens_per_s",
-    "weights_s",
-    "overhead_s",
-    "kv_s_per_token",
-    "token_s",
-    "kv_time",
-    "weight",
-    "queued_tokens",
-    "backlog_s",
-    "planned_tokens",
-    "planned_kv_time",
-]
-CANDIDATE = np.dtype(
-    [(name, "i8") for name in _CANDIDATE_COUNTS] + [(name, "f8") for name in _CANDIDATE_FIGURES], align=True
-)
-"""An instance as decisions see it, see `common.policy.line.Candidate`: its figures are those that policies believe."""
+CANDIDATE = np.dtype([(field.name, "i8" if field.type is int else "f8") for field in fields(Candidate)], align=True)
+"""An instance as decisions see it, see `common.policy.candidate`: its figures are those that policies believe."""
 TENANT = np.dtype([("served", "f8"), ("active", "i8")])
 """A tenant's virtual counter, see `common.policy.fairness`, and its calls that are queued or run."""
 

@@ -11,12 +11,12 @@ import click
 
 from common import clock
 from common.enginerecords import NONE
+from common.policy.candidate import Candidate, candidate
 from common.policy.dispatch import choose
 from common.policy.line import plan
 from common.policy.registry import POLICIES
 from common.policy.rules import LEAST_COST, Rules
 from common.profiles import A100, A6000, L40S
-from coordinator.candidates import Candidate, candidate
 
 ROUNDS, DECISIONS = 7, 300
 

@@ -11,27 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.model import InstanceProfile
-from common.policy.registry import POLICIES
+from common.policy.registry import POLICIES, RATIOS
 from common.policy.rules import Rules
 from common.profiles import A100
+from coordinator.simulator.capacity import highest
 from coordinator.simulator.cluster import load_cluster
+from coordinator.simulator.comparison import BEST, ORACLE, REALLY
 from coordinator.simulator.expectation import Expectation, alone_s
 from coordinator.simulator.simulation import Outcome, simulate
 from coordinator.simulator.source import load_trace
 from coordinator.simulator.trace import Trace
 from coordinator.simulator.workload import Workload, draw
 
-BEST = "hexgen:best"
-TRIED = [float(r) for r in np.logspace(0, 3, 16)]
-"""Values of r, in s^2, of which `hexgen:best` is the best in hindsight."""
 LOADS = (0.6, 0.85, 1.0)
 """Shares of the rate at which `hexgen:best` has a P95 of 5 U."""
 SLO = 3.0
 """The deadline, in U."""
 KEPT = 0.95
 WIDTH = 0.01
-USUAL_R = 60.0
-"""Where the search for the best r begins, in s^2."""
+GUESS = 0.015
+"""Where a search for a rate begins, in workflows/s for each instance."""
 Floats = NDArray[np.float64]
 
 
@@ -93,20 +92,17 @@ class Cell:
         workflows["deadline"] = workflows["arrival"] + workflows["slo_s"]
         return replace(found, calls=found.calls.copy(), workflows=workflows)
 
-    def run(self, rules: Rules, rate: float, seed: int, oracle: bool = False) -> Outcome:
-        """One run."""
-        return simulate(self.workload(seed, rate, oracle), self.profiles, rules, believed=self.believed)
+    def outcomes(self, rules: Rules, rate: float, *, oracle: bool = False) -> list[Outcome]:
+        """A run for each seed."""
+        return [
+            simulate(self.workload(seed, rate, oracle), self.profiles, rules, believed=self.believed)
+            for seed in range(self.seeds)
+        ]
 
     def runs(self, policy: str, rate: float) -> list[Outcome]:
         """A run for each seed. The best `hexgen` is that of the least mean P95."""
-        if policy == BEST:
-            tried = [
-                [self.run(POLICIES["hexgen"]._replace(r=r), rate, seed) for seed in range(self.seeds)] for r in TRIED
-            ]
-            return min(tried, key=lambda outcomes: float(p95(outcomes).mean()))
-        oracle = policy == "oracle"
-        rules = POLICIES["flow" if oracle else policy]
-        return [self.run(rules, rate, seed, oracle) for seed in range(self.seeds)]
+        tried = [self.outcomes(rules, rate, oracle=policy == ORACLE) for rules in rules_of(policy)]
+        return min(tried, key=lambda outcomes: float(p95(outcomes).mean()))
 
     def p95_u(self, policy: str, rate: float) -> Floats:
         """P95 of each seed, in U."""
@@ -117,27 +113,19 @@ class Cell:
         """The rate at which the best `hexgen` has a P95 of 5 U: load 1."""
         return self.rate_at_p95(BEST, 5.0)
 
-    def best_p95_u(self, load: float) -> Floats:
-        """P95 of the best `hexgen` at a load, of each seed, in U."""
-        if load not in self._best:
-            self._best[load] = self.p95_u(BEST, load * self.rate_5u)
-        return self._best[load]
-
     @cached_property
-    def _best(self) -> dict[float, Floats]:
-        return {}
+    def best_p95_u(self) -> list[Floats]:
+        """P95 of the best `hexgen` at each load, of each seed, in U."""
+        return [self.p95_u(BEST, load * self.rate_5u) for load in LOADS]
 
-    def ratios(self, rules: Rules) -> list[list[float]]:
-        """P95 of the best `hexgen` over that of other rules, by load and seed."""
-        found = []
-        for load in LOADS:
-            outcomes = [self.run(rules, load * self.rate_5u, seed) for seed in range(self.seeds)]
-            found.append((self.best_p95_u(load) / (p95(outcomes) / self.unit_s)).tolist())
-        return found
+    def at_loads(self, rules: Rules) -> list[list[Outcome]]:
+        """A run for each load and seed."""
+        return [self.outcomes(rules, load * self.rate_5u) for load in LOADS]
 
-    def first_guess(self) -> float:
-        """A rate in the middle of what clusters hold: so many workflows as their prefill and decode have time for."""
-        return 0.06 * len(self.profiles) / 4
+    def ratios(self, at_loads: Sequence[Sequence[Outcome]]) -> list[list[float]]:
+        """P95 of the best `hexgen` over that of other runs, by load and seed."""
+        pairs = zip(self.best_p95_u, at_loads, strict=True)
+        return [(best / (p95(outcomes) / self.unit_s)).tolist() for best, outcomes in pairs]
 
     def rate_at_p95(self, policy: str, units: float) -> float:
         """The highest rate at which the mean P95 is within so many U."""
@@ -148,43 +136,24 @@ class Cell:
         return self._highest(policy, lambda outcomes: float(np.mean([one.attainment for one in outcomes])) >= KEPT)
 
     def _highest(self, policy: str, good: Callable[[Sequence[Outcome]], bool]) -> float:
-        """The highest rate that is good; for the best `hexgen` that of the best r, others are only asked to beat it."""
-        oracle = policy == "oracle"
-        if policy == BEST:
-            tried = [POLICIES["hexgen"]._replace(r=r) for r in sorted(TRIED, key=lambda r: abs(np.log(r / USUAL_R)))]
-        else:
-            tried = [POLICIES["flow" if oracle else policy]]
-        best = 0.0
-        for rules in tried:
-
-            def keeps(rate: float, rules: Rules = rules) -> bool:
-                return good([self.run(rules, rate, seed, oracle) for seed in range(self.seeds)])
-
-            if not best or keeps(best * (1.0 + WIDTH)):
-                best = highest(keeps, best * (1.0 + WIDTH) or self.first_guess())
+        """The highest rate that is good; of the best `hexgen`, each r is only asked to beat those before it."""
+        guess, best = GUESS * len(self.profiles), 0.0
+        for rules in rules_of(policy):
+            best = highest(
+                lambda rate, rules=rules: good(self.outcomes(rules, rate, oracle=policy == ORACLE)), guess, best, WIDTH
+            )
         return best
+
+
+def rules_of(policy: str) -> list[Rules]:
+    """The policy; of the best `hexgen` all those of which it is the best."""
+    rules = POLICIES[REALLY.get(policy, policy)]
+    return [rules._replace(r=r) for r in RATIOS] if policy == BEST else [rules]
 
 
 def p95(outcomes: Sequence[Outcome]) -> Floats:
     """P95 of each run, in s."""
     return np.array([outcome.percentile_s(95) for outcome in outcomes])
-
-
-def highest(keeps: Callable[[float], bool], guess: float) -> float:
-    """The highest rate that is kept, within 1 %, if those below it are."""
-    low, high = guess, guess
-    while not keeps(low):
-        low /= 1.5
-    if low == guess:
-        high = guess * 1.5
-        while keeps(high):
-            low, high = high, high * 1.5
-    else:
-        high = low * 1.5
-    while high / low > 1.0 + WIDTH:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
 
 
 def shared_out(trace: Trace, tenants: int = 4) -> Trace:

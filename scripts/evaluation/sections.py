@@ -9,11 +9,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from cells import BEST, LOADS, Cell, Floats, p95
+from cells import Cell, Floats, p95
 
 from common.policy.registry import POLICIES, policy, score_ratio
-from common.policy.rules import Rules
 from common.profiles import A100
+from coordinator.simulator.comparison import BEST, ORACLE
 from coordinator.simulator.expectation import alone_s
 from coordinator.simulator.simulation import Outcome
 from coordinator.simulator.spread import half_width, jain
@@ -44,12 +44,12 @@ def of_cell(cell: Cell) -> Row:
 
 def bars(cell: Cell) -> Row:
     """P95 of `hexgen:best` over that of `flow` at three loads; rates kept; and `vllm` where it just holds 5 U."""
-    outcomes = cell.runs("flow", LOADS[0] * cell.rate_5u)
+    at_loads = cell.at_loads(POLICIES["flow"])
     row = {
         **of_cell(cell),
         "rate_5u": cell.rate_5u,
-        "ratios": cell.ratios(POLICIES["flow"]),
-        "over_bound": float((p95(outcomes) / unhindered_p95(cell)).mean()),
+        "ratios": cell.ratios(at_loads),
+        "over_bound": float((p95(at_loads[0]) / unhindered_p95(cell)).mean()),
     }
     if cell.arrivals == "poisson":
         vllm = cell.rate_at_p95("vllm", 5.0)
@@ -71,7 +71,7 @@ def unhindered_p95(cell: Cell) -> Floats:
 def policies(cell: Cell) -> Row:
     """All policies at one rate, 0.85 of `hexgen:best`'s at 5 U; and the rate each keeps."""
     rate = 0.85 * cell.rate_5u
-    names = [*POLICIES, BEST, "oracle"]
+    names = [*POLICIES, BEST, ORACLE]
     return {**of_cell(cell), "rate": rate, "policies": {name: _figures(cell, name, rate) for name in names}}
 
 
@@ -113,38 +113,35 @@ def mixed_tenants(cell: Cell) -> Row:
     rate = cell.rate_kept(BEST)
     found = {name: told(cell, cell.runs(name, rate)) for name in [*POLICIES, BEST]}
     for fairness in (0.3, 1.0):
-        rules = POLICIES["flow"]._replace(fairness=fairness)
-        outcomes = [cell.run(rules, rate, seed) for seed in range(cell.seeds)]
+        outcomes = cell.outcomes(policy("flow", {"fairness": fairness}), rate)
         found[f"flow, fairness {fairness:g}"] = told(cell, outcomes)
     return {**of_cell(cell), "rate": rate, "policies": found}
 
 
 def parts(cell: Cell) -> Row:
     """`flow` with a part changed: P95 of `hexgen:best` over it, and attainment."""
-    variants = {name: policy("flow", changes) for name, changes in VARIANTS.items()}
-    return {
-        **of_cell(cell),
-        "ratios": {name: cell.ratios(rules) for name, rules in variants.items()},
-        "attainment": {name: _attainment(cell, rules) for name, rules in variants.items()},
-    }
-
-
-def _attainment(cell: Cell, rules: Rules) -> list[float]:
-    runs = [[cell.run(rules, load * cell.rate_5u, seed) for seed in range(cell.seeds)] for load in LOADS]
-    return [float(np.mean([one.attainment for one in outcomes])) for outcomes in runs]
+    ratios, attainment = {}, {}
+    for name, changes in VARIANTS.items():
+        at_loads = cell.at_loads(policy("flow", changes))
+        ratios[name] = cell.ratios(at_loads)
+        attainment[name] = [float(np.mean([one.attainment for one in outcomes])) for outcomes in at_loads]
+    return {**of_cell(cell), "ratios": ratios, "attainment": attainment}
 
 
 def paper(cell: Cell) -> Row:
     """The paper's ablations and its alpha: P95 over that of `hexgen:best` at three loads."""
     fixed = {f"alpha {alpha:g}": POLICIES["hexgen"]._replace(r=score_ratio(alpha)) for alpha in (0.2, 0.5, 0.8, 0.95)}
     others = {name: POLICIES[name] for name in ("hexgen-no-wb", "hexgen-no-pq", "low", "flow")}
-    found = {name: (1.0 / np.array(cell.ratios(rules))).tolist() for name, rules in {**fixed, **others}.items()}
+    found = {
+        name: (1.0 / np.array(cell.ratios(cell.at_loads(rules)))).tolist()
+        for name, rules in {**fixed, **others}.items()
+    }
     return {**of_cell(cell), "ratios": found}
 
 
 def hardship(cell: Cell) -> Row:
     """P95 of `hexgen:best` over that of `flow` where profiles are wrong or KV room is little."""
-    return {**of_cell(cell), "kv": cell.kv, "error": cell.error, "ratios": cell.ratios(POLICIES["flow"])}
+    return {**of_cell(cell), "kv": cell.kv, "error": cell.error, "ratios": cell.ratios(cell.at_loads(POLICIES["flow"]))}
 
 
 SECTIONS: dict[str, Callable[[Cell], Row]] = {

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from common.errors import InvalidDocument
+from common.policy.registry import RATIOS
 from common.profiles import A100, L40S
 from coordinator.simulator.capacity import Load, Verdict, cheapest, highest_rate, holds, judge
 from coordinator.simulator.cluster import Candidate
-from coordinator.simulator.comparison import BEST, R_TRIED, Setting
+from coordinator.simulator.comparison import BEST, Setting
 from coordinator.simulator.trace import TracedCall, TracedWorkflow
 
 TRACE = (TracedWorkflow((TracedCall("draft", 6000, 300), TracedCall("check", 900, 40, (0,)))),)
@@ -33,7 +34,7 @@ def test_more_hardware_and_a_better_policy_hold_more() -> None:
 
 def test_the_best_in_hindsight_holds_most_of_those_tried() -> None:
     best = searched(BEST)
-    fixed = [highest_rate(SETTING, "hexgen", (("r", r),), slo_s=40.0, seeds=3, workflows=100) for r in R_TRIED[::5]]
+    fixed = [highest_rate(SETTING, "hexgen", (("r", r),), slo_s=40.0, seeds=3, workflows=100) for r in RATIOS[::5]]
     assert best >= 0.98 * max(fixed)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from common.errors import InvalidDocument
-from common.policy.registry import names
+from common.policy.registry import RATIOS, names
 from common.profiles import A100, L40S
 from coordinator.simulator import comparison
-from coordinator.simulator.comparison import BEST, ORACLE, R_TRIED, Run, Setting, compare, made, policies
+from coordinator.simulator.comparison import BEST, ORACLE, Run, Setting, compare, made, policies
 from coordinator.simulator.trace import TracedCall, TracedWorkflow
 
 CALLS = (TracedCall("draft", 6000, 300), TracedCall("check", 900, 40, (0,)), TracedCall("revise", 4000, 200, (1,)))
@@ -53,12 +53,12 @@ def test_the_best_is_the_best_of_all_tried_over_all_seeds() -> None:
     found = compare(SETTING, runs)
     tried = {
         r: fmean(made(SETTING, replace(one, policy="hexgen", parameters=(("r", r),))).figures["p95_s"] for one in runs)
-        for r in R_TRIED
+        for r in RATIOS
     }
     assert len(set(tried.values())) > 1
     assert [(one.run.policy, one.run.seed) for one in found] == [(BEST, 0), (BEST, 1)]
     assert fmean(one.figures["p95_s"] for one in found) == min(tried.values())
-    assert {round(r, 3) for r in R_TRIED} >= {one.figures["r"] for one in found}
+    assert {round(r, 3) for r in RATIOS} >= {one.figures["r"] for one in found}
     assert len({one.figures["r"] for one in found}) == 1
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.enginerecords import NONE
+from common.policy.candidate import Candidate, candidate
 from common.policy.line import AHEAD, cost_s, fits, is_open, lateness, plan, urgency_weight
 from common.policy.rules import Weights
 from common.profiles import A100, A6000, L40S
-from coordinator.candidates import Candidate, candidate
 
 USUAL = Weights()
 

@@ -8,9 +8,9 @@ import pytest
 
 from common.lineup import Asked, Lineup, Standing
 from common.model import Instance, InstanceLoad, InstanceProfile, RunningCall
+from common.policy.candidate import candidate
 from common.policy.registry import policy
 from common.prefix import BLOCK_CHARS, chain
-from coordinator.candidates import candidate
 from coordinator.planning import Plan, cached_tokens, placements, plan, wanted
 
 PROFILE = InstanceProfile("p", 10_000.0, 0.02, 0.005, 1e-7, 100_000)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from common.enginerecords import NONE
 from common.errors import InvalidDocument
 from common.policy.budget import budget_s
+from common.policy.candidate import Candidate, candidate
 from common.policy.cost import exec_s
 from common.policy.dispatch import choose
 from common.policy.fairness import TOKENS_PER_S, behind_s, price
@@ -17,7 +18,6 @@ from common.policy.registry import POLICIES, names, policy, score_ratio
 from common.policy.rules import FCFS, ROUND_ROBIN, Rules
 from common.policy.urgency import Facts, offset_s
 from common.profiles import A100, A6000, L40S
-from coordinator.candidates import Candidate, candidate
 
 EARLY = [name for name in names() if not POLICIES[name].late]
 seconds = st.floats(0.0, 1e4)
@@ -125,7 +125,7 @@ def test_the_paper_s_score_is_never_beaten(cluster, call, turn, alpha):
     assert score(chosen(rules, call, cluster, turn)) == pytest.approx(best, abs=1e-9)
 
 
-@given(st.integers(1, 8), turns, st.sampled_from([name for name in EARLY if name != "ray"]))
+@given(st.integers(1, 8), turns, st.sampled_from(EARLY))
 def test_ties_rotate(count, turn, name):
     cluster = [candidate(A100) for _ in range(count)]
     found = [chosen(POLICIES[name], Call(), cluster, turn + step) for step in range(count)]

@@ -1,4 +1,4 @@
-"""Instances as live decisions see them: the numbers of `common.policy.line.Candidate`, of a profile and of a load."""
+"""An instance as decisions see it: live a record of its profile and load, in the simulator a row of the same fields."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,12 @@ from common.model import InstanceLoad, InstanceProfile
 
 @dataclass(slots=True)
 class Candidate:
-    """An instance: its figures, what it has, and what a plan puts there. See `common.policy.line.Candidate`."""
+    """An instance: its figures, what it has, and what a plan has put there. In tokens and s.
+
+    kv_tokens: held by running calls; kv_time: KV tokens times seconds that these will still hold; weight: the sum of
+    theirs; token_s: recent mean time between two tokens. queued: requests bound to it that do not run, with
+    queued_tokens of answers; backlog_s: execution time of all it has. planned...: of calls that keep a place in a plan.
+    """
 
     prefill_tokens_per_s: float
     overhead_s: float
