@@ -56,21 +56,16 @@ class Estimates:
 
     def chars_per_token(self, workflow: str, stage: StageSpec) -> float:
         """Characters of a prompt per token of it."""
-        _, tokens, chars, _ = self._read("prompt", workflow, stage, 4)
+        _, tokens, chars = self._read("prompt", workflow, stage, 3)
         return (HINT_TOKENS * CHARS_PER_TOKEN + chars) / (HINT_TOKENS + tokens)
 
     def prompt_tokens(self, workflow: str, stage: StageSpec) -> float:
         """Mean prompt length; at the start that of the bare template."""
-        count, tokens, _, _ = self._read("prompt", workflow, stage, 4)
+        count, tokens, _ = self._read("prompt", workflow, stage, 3)
         assert isinstance(stage.body, LlmBody)
         sources = [stage.body.prompt] if stage.body.prompt else [template for _, template in stage.body.messages]
         hint = sum(len(template.source) for template in sources) / CHARS_PER_TOKEN
         return (HINT_WEIGHT * hint + tokens) / (HINT_WEIGHT + count)
-
-    def cached_share(self, workflow: str, stage: StageSpec) -> float:
-        """The share of its prompts' tokens that came from a prefix cache; 0 as long as nothing is known."""
-        _, tokens, _, cached = self._read("prompt", workflow, stage, 4)
-        return cached / tokens if tokens else 0.0
 
     def output_tokens(self, workflow: str, stage: StageSpec) -> float:
         """Mean answer length of an llm stage."""
@@ -114,8 +109,7 @@ class Estimates:
         elif usage.prompt_tokens:
             most = OUTLIER * self.output_tokens(workflow, stage)
             self._observe(_name("output", workflow, stage), min(usage.output_tokens, most))
-            prompt = (usage.prompt_tokens, outcome.prompt_chars, usage.cached_tokens)
-            self._observe(_name("prompt", workflow, stage), *prompt)
+            self._observe(_name("prompt", workflow, stage), usage.prompt_tokens, outcome.prompt_chars)
 
     def saw_branch(self, workflow: str, stage: StageSpec, taken: bool) -> None:
         """A `when` was evaluated."""

@@ -9,10 +9,10 @@ import click
 from common.options import json_option
 from common.policy.registry import DEFAULT, names
 from coordinator.cli import coordinator, workflow
-from coordinator.plan import plan
-from coordinator.simulate import simulate
-from coordinator.traces import trace
-from coordinator.tune import tune, tuner
+from coordinator.commands.plan import plan
+from coordinator.commands.simulate import simulate
+from coordinator.commands.traces import trace
+from coordinator.commands.tune import tune, tuner
 from hexgen_flow.commands.instances import instances
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.shared import Root

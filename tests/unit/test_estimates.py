@@ -44,7 +44,6 @@ def test_at_the_start_the_hints_hold():
     assert new.chars_per_token("w", STAGES["bare"]) == 4
     assert new.tool_s("w", STAGES["tool"]) == pytest.approx(0.1)
     assert new.tool_s("w", STAGES["slow"]) == 4
-    assert new.cached_share("w", STAGES["bare"]) == 0
     assert new.branch("w", STAGES["bare"]) == 0.5
     assert new.goes_on("w", STAGES["rounds"]) == [0.5] * 39 + [0.0]
 
@@ -81,14 +80,6 @@ def test_what_takes_much_longer_than_its_hint_is_learned_all_the_same():
     for _ in range(60):
         known.learn("w", STAGES["tool"], answer(run_ms=60_000))
     assert known.tool_s("w", STAGES["tool"]) > 50
-
-
-def test_the_cached_share_is_that_of_all_prompt_tokens():
-    known = Estimates()
-    known.learn("w", STAGES["hinted"], answer(prompt_tokens=1000, cached_tokens=0))
-    known.learn("w", STAGES["hinted"], answer(prompt_tokens=3000, cached_tokens=2000))
-    assert known.cached_share("w", STAGES["hinted"]) == pytest.approx(0.5, rel=0.01)
-    assert known.cached_share("w", STAGES["big"]) == 0
 
 
 def test_rounds_are_told_apart_as_far_as_they_are_known():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from coordinator import simulate_files
+from coordinator.commands import simulate_files
 from hexgen_flow.cli import main
 
 CALLS = [

@@ -10,7 +10,7 @@ from common.errors import InvalidDocument
 from common.options import Finite, json_option
 from common.policy.registry import DEFAULT
 from common.profiles import A100
-from coordinator.simulate_options import ABOVE_0, RATE, load_options, progress
+from coordinator.commands.simulate_options import ABOVE_0, RATE, load_options, progress
 
 
 @click.command()
@@ -30,7 +30,7 @@ def plan(
     as_json: bool, **load: Any,
 ) -> None:  # fmt: skip
     """Find the cheapest cluster that holds a load, and the highest rate each holds, in simulated time."""
-    from coordinator import plan_table  # numpy and all: only for those who simulate
+    from coordinator.commands import plan_table  # numpy and all: only for those who simulate
     from coordinator.simulator.capacity import Load, cheapest, judge_all
     from coordinator.simulator.cluster import load_candidates
     from coordinator.simulator.comparison import policies

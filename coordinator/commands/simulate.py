@@ -11,7 +11,7 @@ from common.options import Finite, json_option
 from common.policy.registry import POLICIES
 from common.policy.rules import SCORE
 from common.profiles import A100
-from coordinator.simulate_options import ABOVE_0, RATE, load_options, progress
+from coordinator.commands.simulate_options import ABOVE_0, RATE, load_options, progress
 
 FOLDER = Path("simulation")
 
@@ -35,8 +35,8 @@ def simulate(
     as_json: bool, **load: Any,
 ) -> None:  # fmt: skip
     """Compare policies on recorded workflows, in simulated time (faster with the extra sim)."""
-    from coordinator import simulate_files as files  # numpy and all: only for those who simulate
-    from coordinator import simulate_table
+    from coordinator.commands import simulate_files as files  # numpy and all: only for those who simulate
+    from coordinator.commands import simulate_table
     from coordinator.simulator.cluster import load_cluster
     from coordinator.simulator.comparison import Run, Setting, compare, policies
     from coordinator.simulator.expectation import alone_s
