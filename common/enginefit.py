@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.enginebatch import ATTENTION_TOKENS
-from common.enginemodel import DECODE_WORK
+from common.enginemodel import DECODE_WORK, TOKEN_TIME_S, token_time
 from common.model import InstanceProfile
 
 REMEMBERED = 256
@@ -33,8 +33,6 @@ LEAST_SPREAD = 0.005
 ROUNDS = 6
 FIT_EVERY = 32
 """Fewer say nothing yet: what stalls and what does not cannot be told apart."""
-TOKEN_TIME_S = 20.0
-"""What the moving average of the time between tokens remembers."""
 Floats = NDArray[np.float64]
 
 
@@ -139,7 +137,7 @@ class EngineFit:
 
 
 class TokenTime:
-    """A moving average of the time between two tokens, weighted by time; it rises at half speed.
+    """The moving average of the time between two tokens, see `common.enginemodel.token_time`.
 
     `pace`: how many times faster than real time the engine lives.
     """
@@ -151,7 +149,5 @@ class TokenTime:
     def observe(self, iteration: Iteration) -> None:
         if iteration.decoding == 0:
             return
-        weight = 1.0 - math.exp(-iteration.seconds * iteration.count / self._remembered_s)
-        if iteration.seconds > self.seconds:
-            weight *= 0.5
-        self.seconds += weight * (iteration.seconds - self.seconds)
+        elapsed_s = iteration.seconds * iteration.count
+        self.seconds = token_time(self.seconds, iteration.seconds, elapsed_s, self._remembered_s)

@@ -18,6 +18,18 @@ from common.enginerecords import NONE, Blocks, Cache, Calls, EngineRecord
 
 DECODE_WORK = 2
 """Work of one decoding sequence per iteration, in prefilled tokens."""
+TOKEN_TIME_S = 20.0
+"""What the moving average of the time between two tokens remembers."""
+
+
+def token_time(average_s: float, step_s: float, elapsed_s: float, remembered_s: float) -> float:
+    """The moving average of the time between two tokens, after steps of step_s for elapsed_s: weighted by time, and
+    rising at half speed.
+    """
+    weight = 1.0 - math.exp(-elapsed_s / remembered_s)
+    if step_s > average_s:
+        weight *= 0.5
+    return average_s + weight * (step_s - average_s)
 
 
 def begin(e: EngineRecord, calls: Calls, blocks: Blocks, cache: Cache, max_s: float) -> float:

@@ -14,7 +14,6 @@ from common.policy.rules import Rules
 from coordinator.simulator.deciding import IN_LINE, World, charge, chosen_for, key_of, lift, look, plan_line, settle
 from coordinator.simulator.queues import push, take
 
-REMEMBERED_S = 20.0
 Timers = list[tuple[float, int]]
 """A heap of (time, call that is ready or a tool call that ends). Its last stands for no timer at all."""
 
@@ -60,7 +59,8 @@ def run(world: World, rules: Rules, hop_s: float) -> float:
 def stretch_ended(world: World, m: int, now: float, hop_s: float, timers: Timers) -> int:
     """An engine has run its stretch. Returns the workflows ended."""
     e = world.engines[m]
-    remember_step(e)
+    if e.decoding_count > 0:
+        e.token_s = enginemodel.token_time(e.token_s, e.planned_s / e.iterations, e.planned_s, enginemodel.TOKEN_TIME_S)
     e.busy_s += e.planned_s
     count = enginemodel.end(e, world.calls, world.blocks, world.caches[m], world.finished)
     e.ends_at = math.inf
@@ -72,16 +72,6 @@ def stretch_ended(world: World, m: int, now: float, hop_s: float, timers: Timers
         settle(world, q)
         ended += complete(world, q, now, hop_s, timers)
     return ended
-
-
-def remember_step(e: Any) -> None:
-    """Time between tokens: a moving average weighted by time, which rises at half speed."""
-    if e.decoding_count > 0:
-        weight = 1.0 - math.exp(-e.planned_s / REMEMBERED_S)
-        step = e.planned_s / e.iterations
-        if step > e.token_s:
-            weight *= 0.5
-        e.token_s += weight * (step - e.token_s)
 
 
 def forget(e: Any, q: int) -> None:
