@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from common import clock
 from common.errors import InvalidDocument
@@ -42,6 +42,8 @@ class Desk:
         self.values: dict[str, float] = self._own_values
         self._taken = NONE
         self.policy: Rules = policy(settings.policy, self.values)
+        self.others: Mapping[str, str] = {}
+        """The policies of the other coordinators, by name, as the roster has seen them last."""
         self.estimates = Estimates()
         self.reports = Reports()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from common.backoff import keep, patiently
-from common.errors import StoreRefused
+from common.errors import HexgenError, StoreRefused
 from common.settings import Settings
 from common.store.cell import Cell
 from common.tasks import end
@@ -34,6 +35,8 @@ async def run(settings: Settings, definitions: Sequence[Definition]) -> None:
         log.info("coordinator %s is ready: policy %s, namespace %s", desk.name, settings.policy, settings.namespace)
         await _until_stopped(desk)
         desk.reports.sum_up()
+        with suppress(HexgenError):
+            await cell.coordinators.withdraw(desk.name, settings.policy)
         log.info("coordinator %s has stopped; what it was doing is taken over", desk.name)
     finally:
         await cell.close()

@@ -47,6 +47,11 @@ def names() -> list[str]:
     return list(POLICIES)
 
 
+def binds_late(name: str) -> bool:
+    """Whether requests wait in the line under that policy; False for one that is not known here."""
+    return name in POLICIES and POLICIES[name].late
+
+
 def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
     """The policy of that name with other numbers: `alpha` (0..1) or `r` and `floor_s` of the score, `fairness`,
     `hopeless_last` (0 or 1), or any of `Weights`. Raises InvalidDocument naming the field.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from common.store.client import Client, connect, connect_blocking
+from common.store.coordinators import Coordinators
 from common.store.inbox import Inbox
 from common.store.instances import Instances
 from common.store.keys import Keys
@@ -30,6 +31,7 @@ class Cell:
     instances: Instances
     line: Line
     offers: Offers
+    coordinators: Coordinators
     records: Records
     traces: Traces
     tuning: Tuning
@@ -49,6 +51,7 @@ class Cell:
             instances=Instances(client, keys),
             line=Line(client, blocking, keys),
             offers=Offers(client, keys),
+            coordinators=Coordinators(client, keys),
             records=Records(client, blocking, keys),
             traces=Traces(client, keys),
             tuning=Tuning(client, blocking, keys),

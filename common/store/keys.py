@@ -25,6 +25,7 @@ class Keys:
         self.delayed = self.prefix + "delayed"
         self.instances = self.prefix + "instances"
         self.offers = self.prefix + "offers"
+        self.coordinators = self.prefix + "coordinators"
         self.backlog = self.prefix + "backlog"
         self.served = self.prefix + "served"
         self.tenants = self.prefix + "tenants"

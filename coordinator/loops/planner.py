@@ -11,12 +11,15 @@ from common.lineup import Asked, Lineup
 from common.model import Instance
 from common.policy.cost import exec_s
 from common.policy.line import AHEAD
+from common.policy.registry import binds_late
 from coordinator.cluster import load_ms
 from coordinator.desk import Desk
 from coordinator.planning import Plan, placements, plan, wanted
 
 PAUSE_S = 0.002
 """Between two plans: what happens meanwhile is planned together."""
+LEFT_S = 1.0
+"""Between two looks at whether the line is still left to others."""
 DEEPEST = 16 * AHEAD
 """So far into the line a planner looks for what an instance can take that can take nothing of its head."""
 MOST_REMEMBERED = 4 * DEEPEST
@@ -34,7 +37,14 @@ class Planner:
         self._dice = SystemRandom().random
 
     async def __call__(self) -> None:
-        """Wait until there is something to plan; then plan until nothing more can start."""
+        """Wait until there is something to plan; then plan until nothing more can start.
+
+        While a policy is being changed, the line is left to those who bind late: what one puts there and another gives
+        back would go round and round.
+        """
+        if not self._desk.policy.late and any(map(binds_late, self._desk.others.values())):
+            await clock.sleep(LEFT_S)
+            return
         await self._desk.cell.line.wait()
         while await self.plan():
             pass

@@ -1,4 +1,4 @@
-"""The roster: what becomes of instances and tool workers, told once per change. Reads only; others act on it.
+"""The roster: what becomes of instances, tool workers and other coordinators, told once per change; others act on it.
 
 With each look it also reads what the tuner has chosen.
 """
@@ -11,6 +11,8 @@ from common.logs import several
 from coordinator.desk import Desk
 
 LOOK_S = 1.0
+KEEP_MS = 5000
+"""So long a coordinator counts as there after its last look."""
 log = logging.getLogger("hexgen.coordinator")
 
 
@@ -27,10 +29,12 @@ class Roster:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._before: dict[str, Seen] | None = None
+        self._differing: dict[str, str] = {}
 
     async def __call__(self) -> None:
         """One look, then a pause."""
         await self.look()
+        await self.meet()
         await clock.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -48,6 +52,20 @@ class Roster:
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
                 self._tell(name, before.get(name), now.get(name))
+
+    async def meet(self) -> None:
+        """Tell the other coordinators this one's policy, and warn of those that have another."""
+        name, policy = self._desk.name, self._desk.settings.policy
+        found = await self._desk.cell.coordinators.announce(name, policy, KEEP_MS)
+        self._desk.others = {other: its for other, its in found.items() if other != name}
+        before, self._differing = self._differing, {key: its for key, its in found.items() if its != policy}
+        if self._differing.keys() - before.keys():
+            log.warning(
+                "policies differ: this coordinator, %s, has %s, but %s; give all of a cell the same", name, policy,
+                several(f"{other} has {its}" for other, its in self._differing.items()),
+            )  # fmt: skip
+        elif before and not self._differing:
+            log.info("policies differ no more: all coordinators have %s", policy)
 
     def _tell(self, name: str, before: Seen | None, now: Seen | None) -> None:
         level = logging.WARNING if now is not None and now.status == "lost" else logging.INFO

@@ -1,6 +1,7 @@
 """The commands that look at a cell and its workflows, and change nothing: `status`, `result` and `events`."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import click
@@ -28,7 +29,8 @@ def status(workflow: str | None, as_json: bool, **flags: Any) -> None:
 
 async def _status(cell: Cell, workflow: str | None) -> dict[str, Json]:
     if workflow is None:
-        return {"namespace": cell.keys.namespace, **await cell.records.counts()}
+        policies = Counter((await cell.coordinators.all()).values())
+        return {"namespace": cell.keys.namespace, "coordinators": policies, **await cell.records.counts()}
     found = await find(cell, workflow)
     if found.status == "unknown":
         raise absent(found, "")

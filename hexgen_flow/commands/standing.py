@@ -74,6 +74,8 @@ def lines(told: Mapping[str, Json]) -> Iterator[str]:
 def _text(name: str, value: Json) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{count} {what}" for what, count in value.items()) or "none"
     if name.endswith("_s"):
         return f"{value:.1f} s"
     return "submitted, not accepted yet" if (name, value) == ("status", "submitted") else str(value)

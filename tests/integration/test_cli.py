@@ -127,6 +127,7 @@ def test_status_of_an_empty_cell_and_no_instances(environment: dict[str, str]) -
     shown = run(environment, "status").output.splitlines()
     counted = {"running", "submitted", "completed", "failed", "cancelled", "rejected", "dead", "delayed", "claimed"}
     assert {f"{word}: 0" for word in {*counted, "in_line"}} <= set(shown)
+    assert "coordinators: none" in shown
 
 
 def test_tool_workers_are_shown_among_the_instances(environment: dict[str, str], server: EmbeddedServer) -> None:

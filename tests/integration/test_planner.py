@@ -17,12 +17,14 @@ from common.policy.line import AHEAD
 from common.settings import load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
 from common.tasks import end
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import BATCH, intake
 from coordinator.loops.planner import UNSERVED_S, Planner
+from coordinator.loops.roster import Roster
 
 PROFILE = InstanceProfile("test", 10_000.0, 0.03, 0.005, 1e-7, 100_000)
 ROOM = Room(8, 512, 50_000)
@@ -168,6 +170,30 @@ async def test_under_a_policy_that_binds_early_the_line_is_given_back(cell: Cell
     await early.planner()
     await completions(early.desk)
     assert (await late.waiting(LINE), await late.waiting("a")) == (0, 1)
+
+
+async def test_while_policies_differ_the_line_is_left_to_those_that_bind_late(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(seconds: float) -> None: ...
+
+    monkeypatch.setattr("common.clock.sleep", at_once)
+    late, early = Bench(cell, "flow"), Bench(cell, "hexgen")
+    await late.join()
+    await late.submit("w1")
+    for bench in (late, early):
+        await Roster(bench.desk).meet()
+    await early.planner()
+    assert await late.waiting(LINE) == 1
+    assert await cell.line.wait()  # its call has not gone to one that does not plan
+    await late.planner()
+    assert (await late.waiting(LINE), await late.waiting("a")) == (0, 1)
+    await late.submit("w2")
+    await cell.coordinators.withdraw(late.desk.name, "flow")
+    await Roster(early.desk).meet()
+    await early.planner()
+    await completions(early.desk)
+    assert (await late.waiting(LINE), await late.waiting("a")) == (0, 2)
 
 
 async def test_a_request_that_an_engine_found_too_long_goes_where_there_is_room(cell: Cell) -> None:

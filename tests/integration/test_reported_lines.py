@@ -118,6 +118,33 @@ async def test_what_becomes_of_an_instance_is_told_once_per_change(cell: Cell, l
     assert await told() == [("INFO", "instance a has left: it is not registered any more")]
 
 
+async def test_coordinators_of_different_policies_warn_of_each_other_once(cell: Cell, log: Log) -> None:
+    one, other = Desk(cell, load(policy="flow")), Desk(cell, load(policy="hexgen"))
+    here, there = Roster(one), Roster(other)
+    await here.meet()
+    assert log.new("hexgen.coordinator") == []
+    differ = "policies differ: this coordinator, {}, has {}, but {} has {}; give all of a cell the same"
+    for _ in range(2):
+        await there.meet()
+        await here.meet()
+    assert log.new("hexgen.coordinator") == [
+        ("WARNING", differ.format(other.name, "hexgen", one.name, "flow")),
+        ("WARNING", differ.format(one.name, "flow", other.name, "hexgen")),
+    ]
+    assert (one.others, other.others) == ({other.name: "hexgen"}, {one.name: "flow"})
+    await cell.coordinators.withdraw(one.name, "flow")
+    for _ in range(2):
+        await there.meet()
+    assert log.new("hexgen.coordinator") == [("INFO", "policies differ no more: all coordinators have hexgen")]
+    assert other.others == {}
+
+
+async def test_a_coordinator_that_is_silent_does_not_count(cell: Cell) -> None:
+    await cell.coordinators.announce("dead", "flow", 0)
+    assert await cell.coordinators.announce("alive", "hexgen", 60_000) == {"alive": "hexgen"}
+    assert await cell.coordinators.all() == {"alive": "hexgen"}
+
+
 async def test_a_coordinator_that_starts_tells_who_is_there_in_one_line(cell: Cell, log: Log) -> None:
     for number in range(14):
         await join(cell, f"i{number:02d}")
