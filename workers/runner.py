@@ -14,7 +14,8 @@ from common.errors import HexgenError, SeatLost, StoreUnavailable, Unregistered
 from common.events import Outcome
 from common.model import Claim
 from common.store.cell import Cell
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
 from common.tasks import end
 from workers.answer import answer
 from workers.engines.protocol import Engine, EngineError

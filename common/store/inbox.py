@@ -13,7 +13,7 @@ from common.events import Event, Outcome
 from common.model import Head, Json, Node, Push
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import GROUP, Keys
-from common.store.scripts import Call, Scripts
+from common.store.scripts import Call, Scripts, call_id
 
 KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
@@ -255,7 +255,8 @@ def _commit_call(commit: Commit) -> Call:
         if commit.end.trace:
             kept = {"keep_traces": commit.end.keep_traces, "keep_traces_ms": KEEP_TRACES_MS}
             step |= {"trace": commit.end.trace, **kept}
-    return Call("commit_step", (commit.workflow, commit.entry, commit.version, commit.handled, wire.pack_for_lua(step)))
+    where = (commit.workflow, commit.entry, commit.version, commit.handled)
+    return Call("commit_step", (*where, wire.pack_for_lua(step), call_id()))
 
 
 def _push(push: Push, commit: Commit) -> Json:

@@ -1,7 +1,6 @@
 """What workers do with their queue, and what the recoverer does for those that cannot: leases, tokens, re-routing."""
 
 import logging
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from common.model import TOOLS, Claim
 from common.policy.fairness import price
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import Keys
-from common.store.scripts import Call, Scripts
+from common.store.scripts import Call, Scripts, call_id
 
 DEAD_LETTERS = 10_000
 log = logging.getLogger("hexgen.store")
@@ -58,11 +57,6 @@ class Loss(NamedTuple):
     node: str
     claimant: str
     losses: int
-
-
-def call_id() -> str:
-    """A new id for one claim; the same id sent again gets the same answer."""
-    return secrets.token_hex(8)
 
 
 class Queues:

@@ -9,7 +9,7 @@ from common.errors import InvalidDocument
 from common.model import Head, Json, Node
 from common.store.client import Client, translated
 from common.store.keys import Keys
-from common.store.scripts import Scripts
+from common.store.scripts import Scripts, call_id
 
 ENDINGS = ("completed", "failed", "cancelled", "rejected")
 """How a workflow, or its submission, can end; counted always."""
@@ -193,7 +193,7 @@ class Records:
         names = list(added)
         for at in range(0, len(names), PAGE):
             page = {name: added[name] for name in names[at : at + PAGE]}
-            await self._scripts.run("learn", window, wire.pack_for_lua(page))
+            await self._scripts.run("learn", window, wire.pack_for_lua(page), call_id())
 
     async def server(self) -> dict[str, Any]:
         """Version and settings of the server that matter to us."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import secrets
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -28,6 +29,11 @@ class Call(NamedTuple):
 
     script: str
     args: tuple[Any, ...]
+
+
+def call_id() -> str:
+    """A new id for one call; the same id sent again, because its reply was lost, gets the same answer."""
+    return secrets.token_hex(8)
 
 
 @cache

@@ -9,7 +9,7 @@ from common.errors import InvalidDocument
 from common.model import Json
 from common.store.client import Client, translated
 from common.store.keys import Keys
-from common.store.scripts import Scripts
+from common.store.scripts import Scripts, call_id
 
 KEEP_DECISIONS = 2000
 
@@ -56,7 +56,9 @@ class Tuning:
         since `version`, and nothing is written.
         """
         texts = [wire.dump(part, "json") for part in (told, memory, dict(values or {}))]
-        return int(await self._scripts.run("tune", version, texts[0], KEEP_DECISIONS, texts[1], policy, texts[2]))
+        return int(
+            await self._scripts.run("tune", version, texts[0], KEEP_DECISIONS, texts[1], policy, texts[2], call_id())
+        )
 
     async def forget(self) -> None:
         """Nothing is in force: coordinators go back to their own settings."""

@@ -15,7 +15,8 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Answer, Commit, End
 from common.store.keys import GROUP
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions, handle
 from coordinator.loops.intake import intake

@@ -11,7 +11,8 @@ from common.model import InstanceProfile
 from common.settings import load
 from common.store.cell import Cell
 from common.store.inbox import Look
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake, take

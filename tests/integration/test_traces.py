@@ -9,7 +9,8 @@ from common.policy.registry import policy
 from common.policy.rules import Rules
 from common.settings import load
 from common.store.cell import Cell
-from common.store.queues import Room, Seat, call_id
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
 from common.store.tuning import NONE, Parameters
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions

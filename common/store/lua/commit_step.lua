@@ -3,8 +3,9 @@
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
 --   tokens it is charged}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, events = {type, field, data, ...}, keep_events,
---   result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}
--- returns {1, bounced} done; {0, 0} the state has moved on (nothing written); {-1, 0} no such running workflow (entry settled)
+--   result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
+-- returns {1, bounced} done; {1, 1} done already by this very call; {0, 0} the state has moved on (nothing written);
+--   {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
 --@include base
 --@include post
@@ -13,7 +14,8 @@
 --@include finish
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
-local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
+local version, status, done = unpack(redis.call('HMGET', key, 'version', 'status', 'step'))
+if done == ARGV[6] then return {1, 1} end
 local running = status == 'running'
 if running and version ~= ARGV[3] then return {0, 0} end
 if not running then settle('completions', ARGV[2]) return {-1, 0} end
@@ -48,6 +50,7 @@ for i = 1, #step.events, 3 do
   redis.call('XADD', key .. ':events', 'MAXLEN', '~', step.keep_events, '*', 'type', step.events[i], step.events[i + 1], step.events[i + 2])
 end
 redis.call('LTRIM', key .. ':mailbox', ARGV[4], -1)
+redis.call('HSET', key, 'step', ARGV[6])
 settle('completions', ARGV[2])
 if step.result then
   finish(ARGV[1], step.status, step.result, step.ttl_ms)
