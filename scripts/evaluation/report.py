@@ -80,7 +80,7 @@ def _bars(rows: Rows) -> dict[str, str]:
             ]
             rates.append([cluster, cache, *kept, vllm])
     heads = ["cluster", "cache", "arrivals", "ratio", "load 0.6", "0.85", "1.0", "worst cell", "P95 over bound at 0.6"]
-    for name, clusters in (("two clusters", ("hetero1", "hetero2")), ("mixed", ("mixed12",))):
+    for name, clusters in (("two clusters", ("hetero1", "hetero2")), ("all three", ("hetero1", "hetero2", "mixed12"))):
         both = [row for row in rows if row["cluster"] in clusters]
         for (_, cache, arrivals), group in grouped([{**row, "cluster": name} for row in both]).items():
             of = [row["ratios"] for row in group]
