@@ -46,6 +46,7 @@ class Runner:
         self._handing_in = asyncio.Lock()
         self._room_changed = asyncio.Event()
         self._shut = False
+        self._queue_empty = False
         self._waiter: asyncio.Task[bool] | None = None
         self._engine_dead = asyncio.Event()
         self._draining = False
@@ -82,17 +83,23 @@ class Runner:
             self._changed()  # whoever plans may send more
 
     async def _claim(self, room: Room) -> list[Claim]:
-        """One claim; should its reply be lost, the same call id gets the same answer."""
+        """One claim; should its reply be lost, the same call id gets the same answer.
+
+        A queue that was left empty is not looked at before something is pushed, of which the store tells.
+        """
+        claims: list[Claim] = []
         call, queues = call_id(), self._cell.queues
-        try:
-            claims = await patiently(
-                lambda: queues.claim(self._seat, call, self._lease_ms, room), "claim", lambda: self._draining
-            )
-            if not claims:
-                self._observer.found_nothing(room.kv_tokens)
-            return claims
-        except StoreUnavailable:  # told to stop: what this claim may have got comes back when its lease ends
-            return []
+        if not self._queue_empty:
+            with suppress(StoreUnavailable):  # told to stop: what it may have got comes back when its lease ends
+                claims, left = await patiently(
+                    lambda: queues.claim_and_look(self._seat, call, self._lease_ms, room),
+                    "claim",
+                    lambda: self._draining,
+                )
+                self._queue_empty = not left
+        if not claims:
+            self._observer.found_nothing(room.kv_tokens)
+        return claims
 
     def _room(self) -> Room:
         """What may start now: under one chunk unprefilled, and KV to spare; what waits can still be reordered."""
@@ -111,6 +118,7 @@ class Runner:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if self._waiter in done:
             self._waiter = None
+            self._queue_empty = False
         for task in waits - done:
             if task is not self._waiter:
                 task.cancel()
@@ -207,7 +215,7 @@ class Runner:
             while batch := list(self._ended):
                 await self._hand_in_batch(self._leases, batch)
                 del self._ended[: len(batch)]
-                self._room_changed.set()
+                self._look_for_room()
 
     async def _hand_in_batch(self, leases: LeaseKeeper, batch: list[tuple[Claim, Outcome | EngineError]]) -> None:
         triples = [(claim.request, claim.token, outcome) for claim, outcome in batch]

@@ -70,14 +70,18 @@ class Queues:
 
     async def claim(self, seat: Seat, call: str, lease_ms: int, room: Room) -> list[Claim]:
         """The most urgent requests that fit the room, under lease; a tool's call id is a ticket. Raises SeatLost."""
+        return (await self.claim_and_look(seat, call, lease_ms, room))[0]
+
+    async def claim_and_look(self, seat: Seat, call: str, lease_ms: int, room: Room) -> tuple[list[Claim], int]:
+        """As `claim`, and how many requests are still queued."""
         reply = await self._scripts.run(
             "claim", seat.instance, seat.epoch_text, seat.claimant, call, lease_ms,
             room.requests, room.prefill_tokens, room.kv_tokens, int(room.empty),
         )  # fmt: skip
         _check_seat(seat, reply[0])
-        now, flat = reply[1], reply[2]
+        now, flat, left = reply[1:]
         found = [_claim(flat[i], flat[i + 1], flat[i + 2], now) for i in range(0, len(flat), 3)]
-        return [claim for claim in found if claim is not None]
+        return [claim for claim in found if claim is not None], left
 
     async def wait(self, instance: str) -> bool:
         """Sleep until something is pushed to the queue, at most BLOCK_S. True when woken."""

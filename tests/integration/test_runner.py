@@ -15,6 +15,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit
 from common.store.queues import Seat
+from common.store.scripts import Scripts
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
@@ -102,7 +103,7 @@ class Bench:
 
     async def push(self, *prompts: str, **changes: Any) -> None:
         pushes = []
-        for number, prompt in enumerate(prompts):
+        for number, prompt in enumerate(prompts, changes.get("first", 0)):
             name = f"r{number}"
             call = LlmCall(prompt, None, None, Sampling(**changes.get("sampling", {})))
             limits = (changes.get("timeout_s", 30.0), changes.get("stream", False))
@@ -160,6 +161,25 @@ async def test_claims_up_to_the_batch_and_goes_on_as_room_comes_free(bench: Benc
     assert all(isinstance(event, Completed) for event in mail)
     assert bench.engine.most == 2
     assert mail[0].outcome.usage == Usage(10, 2, 0)
+
+
+async def test_a_worker_claims_no_oftener_than_something_is_pushed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    run = Scripts.run
+
+    async def noted(scripts: Scripts, name: str, *args: Any) -> Any:
+        ran.append(name)
+        return await run(scripts, name, *args)
+
+    monkeypatch.setattr(Scripts, "run", noted)
+    for number in range(10):
+        await bench.push("one", first=number)
+        await bench.engine.until(lambda engine: engine.running == 1)
+        bench.engine.gates[f"r{number}"].set()
+        assert len(await bench.mail(1)) == 1  # which the next push answers
+    assert ran.count("claim") == 10
 
 
 async def test_a_failure_is_told_with_its_kind(bench: Bench) -> None:

@@ -3,8 +3,8 @@
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
 --      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started (the last one
 --      taken may go beyond), 8 KV tokens free, 9 '1' where nothing runs: then the first is taken whatever its length
--- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms}, ...}},
---   or {why not} (see unseated)
+-- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms}, ...},
+--   requests still queued}, or {why not} (see unseated)
 --@include base
 --@include seat
 local why_not = unseated(ARGV[1], ARGV[2])
@@ -24,7 +24,7 @@ if before[1] == ARGV[4] then
     local claimant, token = unpack(try('HMGET', p .. 'request:' .. before[i], 'claimant', 'token') or {})
     if claimant == ARGV[3] and redis.call('ZSCORE', p .. 'leases', before[i]) then give(before[i], token) end
   end
-  return {'ok', now, answer}
+  return {'ok', now, answer, redis.call('ZCARD', queue)}
 end
 local most, prefill, kv = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 while most > 0 and prefill > 0 do
@@ -50,4 +50,4 @@ if #given > 1 then
   for _, id in ipairs(given) do redis.call('RPUSH', last, id) end
   redis.call('PEXPIRE', last, ARGV[5])
 end
-return {'ok', now, answer}
+return {'ok', now, answer, redis.call('ZCARD', queue)}
