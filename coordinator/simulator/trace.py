@@ -1,11 +1,12 @@
 """Recorded workflows: what was called, after what, how long prompts and answers were. Reads and writes them.
 
-Draws no arrivals. Three forms are read. Ours: a list of {"calls": [{"stage", "prompt_tokens", "output_tokens", "needs":
+Draws no arrivals. Four forms are read. Ours: a list of {"calls": [{"stage", "prompt_tokens", "output_tokens", "needs":
 [position, ...], "tool_s", "prefix": [[key, tokens], ...]}], "tenant", "slo_scale", "weight", "arrival_s"}, where all
 but the calls and their first three fields may be left out. That of the HexGen-Flow paper's traces: a list of {NAME:
 [{"step", "input_length", "output_length"}]}, where one call follows the other, but for the groups of candidates and of
-evaluations, whose calls run side by side. And Mooncake's: a line for each call with {"timestamp", "input_length",
-"output_length", "hash_ids"}, times in ms and hashes of blocks of 512 tokens. A file named .jsonl has an entry per line.
+evaluations, whose calls run side by side. Mooncake's: an entry for each call with {"timestamp", "input_length",
+"output_length", "hash_ids"}, times in ms and hashes of blocks of 512 tokens. And OpenTelemetry's, which is told in ours
+elsewhere. Entries are in a list, or stand one after the other, as in a file of lines.
 """
 
 import json
@@ -16,12 +17,12 @@ from pathlib import Path
 
 from common.errors import InvalidDocument
 from common.model import Json
-from coordinator.simulator.tracefields import factor, mapping, prefix, text, time, tokens
+from coordinator.simulator import otel
+from coordinator.simulator.tracefields import LONGEST_TOOL_S, factor, mapping, prefix, text, time, tokens
 
 SIDE_BY_SIDE = ("generate_candidate", "evaluate")
 """Steps of the published traces whose calls run in parallel."""
 BLOCK_TOKENS = 512
-LONGEST_TOOL_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,15 @@ Trace = tuple[TracedWorkflow, ...]
 def read_trace(path: Path) -> Trace:
     """The workflows of a file in any of the forms. Raises InvalidDocument naming the place and the fault."""
     try:
-        content = path.read_text("utf-8")
-        entries = _lines(content) if path.suffix == ".jsonl" else json.loads(content)
+        entries = _entries(path.read_text("utf-8"))
     except OSError as error:
         raise InvalidDocument(str(path), f"cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidDocument(str(path), f"is not JSON: {error}") from None
-    if not isinstance(entries, list) or not entries:
+    if not entries:
         raise InvalidDocument(str(path), "must be a list of workflows with at least one")
+    if any(isinstance(entry, dict) and otel.SPANS in entry for entry in entries):
+        entries = otel.told_as_ours(path.name, entries)
     trace = tuple(_workflow(f"{path.name}[{at}]", entry) for at, entry in enumerate(entries))
     check_trace(path.name, trace)
     return trace
@@ -107,8 +109,18 @@ def check_trace(name: str, trace: Trace) -> None:
                 parent = own
 
 
-def _lines(content: str) -> list[Json]:
-    return [json.loads(line) for line in content.splitlines() if line.strip()]
+def _entries(content: str) -> list[Json]:
+    """Those of one list, or one after the other; a fault is then told with its line in the file."""
+    found: list[Json] = []
+    decoder = json.JSONDecoder()
+    at = 0
+    while at < len(content):
+        if content[at].isspace():
+            at += 1
+            continue
+        entry, at = decoder.raw_decode(content, at)
+        found.append(entry)
+    return found[0] if len(found) == 1 and isinstance(found[0], list) else found
 
 
 def _workflow(where: str, entry: Json) -> TracedWorkflow:
@@ -141,7 +153,7 @@ def _ours(where: str, call: Json, at: int) -> TracedCall:
     least = 0 if tool_s else 1
     prompt = tokens(f"{where}.prompt_tokens", fields.get("prompt_tokens"), least)
     needs = fields.get("needs", [at - 1] if at else [])
-    if not isinstance(needs, list) or not all(isinstance(n, int) and 0 <= n < at for n in needs):
+    if not isinstance(needs, list) or not all(type(n) is int and 0 <= n < at for n in needs):
         raise InvalidDocument(f"{where}.needs", f"must be positions of calls before this one, which is {at}")
     output = tokens(f"{where}.output_tokens", fields.get("output_tokens"), least)
     shared = prefix(f"{where}.prefix", fields.get("prefix", []), prompt)
@@ -167,8 +179,10 @@ def _mooncake(where: str, entry: dict[str, Json]) -> TracedWorkflow:
     prompt, output = _lengths(where, fields)
     hashes = fields.get("hash_ids")
     blocks = -(-prompt // BLOCK_TOKENS)
-    if not isinstance(hashes, list) or len(hashes) != blocks:
-        raise InvalidDocument(f"{where}.hash_ids", f"must be {blocks} hashes, one for each {BLOCK_TOKENS} tokens")
+    if not isinstance(hashes, list) or len(hashes) != blocks or not all(type(one) is int for one in hashes):
+        raise InvalidDocument(
+            f"{where}.hash_ids", f"must be {blocks} whole numbers, one for each {BLOCK_TOKENS} tokens"
+        )
     full = enumerate(hashes[: prompt // BLOCK_TOKENS], 1)
     shared = tuple((str(block), BLOCK_TOKENS * count) for count, block in full)
     return TracedWorkflow((TracedCall("call", prompt, output, prefix=shared),), arrival_s=arrival_s)

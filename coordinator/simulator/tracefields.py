@@ -5,6 +5,7 @@ from common.model import Json
 
 MOST_TOKENS = 10_000_000
 MOST_TIME = 1e12
+LONGEST_TOOL_S = 86_400.0
 
 
 def mapping(where: str, value: Json, known: set[str]) -> dict[str, Json]:
@@ -13,13 +14,13 @@ def mapping(where: str, value: Json, known: set[str]) -> dict[str, Json]:
         raise InvalidDocument(where, "must be a mapping")
     for name in value:
         if name not in known:
-            raise InvalidDocument(f"{where}.{name}", f"is not one of {', '.join(sorted(known))}")
+            raise InvalidDocument(f"{where}.{text(where, name)}", f"is not one of {', '.join(sorted(known))}")
     return value
 
 
 def text(where: str, value: Json) -> str:
-    """Some characters."""
-    if not isinstance(value, str) or not value:
+    """Some characters, of which none is half of a pair: JSON can write such a half, a terminal cannot."""
+    if not isinstance(value, str) or not value or any("\ud800" <= one <= "\udfff" for one in value):
         raise InvalidDocument(where, f"must be a text, not {value!r}")
     return value
 

@@ -72,7 +72,7 @@ def test_our_own_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "place", "fault"),
     [
-        ({}, "trace.json", "must be a list"),
+        ({}, "trace.json[0]", "a list of calls"),
         ([], "trace.json", "at least one"),
         ([{"calls": []}], "trace.json[0]", "has no calls"),
         ([{"a": [], "b": []}], "trace.json[0]", "under one name"),

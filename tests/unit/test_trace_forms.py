@@ -56,13 +56,17 @@ def test_a_line_of_mooncake_is_a_workflow_whose_full_blocks_are_shared(tmp_path:
         ([workflow(calls=[{"stage": "a", "prompt_tokens": 1}])], "trace.json[0].calls[0].output_tokens", "not None"),
         ([workflow(calls=[{**CALL, "prefix": [[5, 5]]}])], "trace.json[0].calls[0].prefix", "must be a text"),
         ([workflow(calls=[{**CALL, "prefix": [["k", 9], ["l", 9]]}])], "trace.json[0].calls[0].prefix", "more than"),
-        ([{**LINE, "hash_ids": [7]}], "trace.json[0].hash_ids", "must be 3 hashes, one for each 512 tokens"),
+        ([{**LINE, "hash_ids": [7]}], "trace.json[0].hash_ids", "must be 3 whole numbers, one for each 512 tokens"),
+        ([{**LINE, "hash_ids": [7, None, 9]}], "trace.json[0].hash_ids", "must be 3 whole numbers"),
+        ([workflow(calls=[CALL, {**CALL, "needs": [False]}])], "trace.json[0].calls[1].needs", "must be positions"),
+        ([workflow(tenant="\ud800")], "trace.json[0].tenant", "must be a text, not '\\ud800'"),
+        ([workflow(**{"\ud800": 1})], "trace.json[0]", "must be a text, not '\\ud800'"),
         ([{**LINE, "timestamp": None}], "trace.json[0].timestamp", "milliseconds"),
         ('[{"calls": [{"stage": "a", "prompt_tokens": NaN, "output_tokens": 1}]}]', "prompt_tokens", "not nan"),
         ('[{"calls": [{"stage": "t", "prompt_tokens": 1, "output_tokens": 1, "tool_s": NaN}]}]', "tool_s", "not nan"),
         ('[{"calls": [{"stage": "a", "prompt_tokens": 1, "output_tokens": 1}], "slo_scale": NaN}]', "slo", "not nan"),
         ("[" * 100_000, "trace.json", "is not JSON"),
-        ("", "trace.json", "is not JSON"),
+        ("", "trace.json", "at least one"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, document: object, place: str, fault: str) -> None:
@@ -70,6 +74,18 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, document: object, 
         read(tmp_path, document)
     assert place in refused.value.field
     assert fault in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["recorded.json", "recorded.jsonl"])
+def test_entries_may_stand_in_lines_whatever_the_files_name(tmp_path: Path, name: str) -> None:
+    lines = "\n".join(json.dumps(workflow(tenant=tenant), ensure_ascii=False) for tenant in ("a\u2028b", "c"))
+    assert [one.tenant for one in read(tmp_path, lines, name)] == ["a\u2028b", "c"]
+    assert read(tmp_path, [workflow()], name) == read(tmp_path, workflow(), name)
+
+
+def test_a_line_that_is_not_json_is_told_by_its_number(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDocument, match=r"is not JSON: .* line 3 column 15 "):
+        read(tmp_path, "\n".join([json.dumps(LINE), "", '{"timestamp": }']), "recorded.jsonl")
 
 
 def test_an_empty_file_of_lines_and_one_that_is_no_text(tmp_path: Path) -> None:
