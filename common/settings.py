@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from common import logs
 from common.errors import InvalidDocument
 from common.policy import registry
+from common.policy.rules import Rules
 from common.store import urls
 from common.store.keys import Keys
 from common.submission import LONGEST_SLO_S
@@ -55,15 +56,6 @@ def _as_used(rule: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _as_known(parameters: dict[str, float]) -> dict[str, float]:
-    """Any policy takes any parameter that one has."""
-    try:
-        registry.policy(registry.DEFAULT, parameters)
-    except InvalidDocument as error:
-        raise ValueError(str(error)) from None
-    return parameters
-
-
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[Number, Field(gt=0, le=86400)]
 
@@ -71,8 +63,8 @@ Seconds = Annotated[Number, Field(gt=0, le=86400)]
 class Settings(BaseSettings):
     """What every process of a cell shares.
 
-    `databases` is name -> SQLAlchemy URL and stays with the tool workers; `parameters` are other numbers of the policy
-    than its own, by name.
+    `databases` is name -> SQLAlchemy URL and stays with the tool workers; `parameters` and `alpha` are other numbers of
+    the policy than its own, and stay with the coordinators.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore")
@@ -80,8 +72,8 @@ class Settings(BaseSettings):
     redis_url: Annotated[str, _as_used(urls.check)] = "redis://127.0.0.1:6379/0"
     namespace: Annotated[str, _as_used(Keys)] = "default"
     policy: Annotated[str, _as_used(registry.policy)] = registry.DEFAULT
-    alpha: Annotated[Number, Field(ge=0, le=1)] = 0.5
-    parameters: Annotated[dict[str, Number], NoDecode, AfterValidator(_as_known)] = Field(default_factory=dict)
+    alpha: Annotated[Number, Field(ge=0, le=1)] | None = None
+    parameters: Annotated[dict[str, Number], NoDecode] = Field(default_factory=dict)
     default_slo_s: Seconds = 300.0
     lease_s: Annotated[Number, Field(ge=0.5, le=3600)] = 30.0
     lease_losses: Annotated[int, Field(ge=1, le=100)] = 3
@@ -104,6 +96,20 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def values(self) -> dict[str, float]:
+        """Other numbers of the policy than its own, by name."""
+        return {**({} if self.alpha is None else {"alpha": self.alpha}), **self.parameters}
+
+    def rules(self) -> Rules:
+        """The policy with these numbers. Raises InvalidDocument for one that it does not take."""
+        try:
+            return registry.policy(self.policy, self.values)
+        except InvalidDocument as error:
+            if self.alpha is not None and error.field == "alpha":
+                raise InvalidDocument(_place("alpha"), error.message) from None
+            raise InvalidDocument(_place("parameters"), str(error)) from None
+
+    @property
     def lease_ms(self) -> int:
         return int(self.lease_s * 1000)
 
@@ -123,8 +129,11 @@ def load(**overrides: Any) -> Settings:
 
 
 def _told(fault: ErrorDetails) -> InvalidDocument:
-    name, *place = map(str, fault["loc"])
-    variable = ".".join([f"HEXGEN_{name.upper()}", *place])
-    field = f"{FLAGS[name]} / {variable}" if name in FLAGS else variable
     said = _SAID.get(fault["type"], "").format(input=fault["input"], **fault.get("ctx", {}))
-    return InvalidDocument(field, said or fault["msg"])
+    return InvalidDocument(_place(*map(str, fault["loc"])), said or fault["msg"])
+
+
+def _place(name: str, *within: str) -> str:
+    """What a user has given it by: the flag, if there is one, and the variable."""
+    variable = ".".join([f"HEXGEN_{name.upper()}", *within])
+    return f"{FLAGS[name]} / {variable}" if name in FLAGS else variable

@@ -38,10 +38,10 @@ class Desk:
         self.cell = cell
         self.settings = settings
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
-        self._own_values = {"alpha": settings.alpha, **settings.parameters}
+        self._own_values = settings.values
         self.values: dict[str, float] = self._own_values
         self._taken = NONE
-        self.policy: Rules = policy(settings.policy, self.values)
+        self.policy: Rules = settings.rules()
         self.others: Mapping[str, str] = {}
         """The policies of the other coordinators, by name, as the roster has seen them last."""
         self.estimates = Estimates()
@@ -83,7 +83,7 @@ class Desk:
             return
         if values != self.values:
             told = " ".join(f"{key} {value:.3g}" for key, value in values.items())
-            log.info("policy %s goes on with %s", name, told)
+            log.info("policy %s goes on with %s", name, told or "its own numbers")
         self.values = values
 
     def refresh(self) -> None:

@@ -109,7 +109,7 @@ class Replay:
     ) -> None:
         self._trace, self._profiles, self._policy = trace_of(records), list(profiles), policy
         self._expectation = Expectation(self._trace, profiles)
-        self._others = records[-1].values  # what the policy has that nobody tunes
+        self._others = registry.used(policy, records[-1].values)  # also what the policy has that nobody tunes
         self._slo_s, self._rate, self._arrivals = usual_slo_s(records), rate, arrivals
         self._drawn: dict[tuple[int, int, float], Workload] = {}
 

@@ -42,7 +42,6 @@ class Plan:
     time_scale: float = 20.0
     slo_s: float = 15.0
     policy: str = DEFAULT
-    alpha: float = 0.5
     seed: int = 1
     error_rate: float = 0.3
     tool_workers: int = 1
@@ -69,7 +68,7 @@ def run(
     data = load_dataset(plan.data, directory / "databases")
     with EmbeddedServer.start(directory / "redis") as server:
         tell(f"embedded server ({server.version}), for trying and tests only: {server.url}")
-        settings = load(redis_url=server.url, namespace="demo", policy=plan.policy, alpha=plan.alpha)
+        settings = load(redis_url=server.url, namespace="demo", policy=plan.policy)
         with Processes(directory / "logs", environment(settings, data)) as processes:
             names = start(plan, processes, workflows(plan, directory))
             done = asyncio.run(drive(plan, settings, data, processes, names, tell, progress))
@@ -106,7 +105,7 @@ def _cap(stages: dict[str, Any], max_tokens: int) -> None:
 
 def start(plan: Plan, processes: Processes, workflows: Sequence[str] = ()) -> list[str]:
     """Start coordinator, tool workers and instances; the instances' names."""
-    processes.start("coordinator", ["coordinator", "--policy", plan.policy, "--alpha", str(plan.alpha), *workflows])
+    processes.start("coordinator", ["coordinator", "--policy", plan.policy, *workflows])
     for number in range(plan.tool_workers):
         processes.start(f"tools-{number}", ["tools"])
     return _start_vllm(plan, processes) if plan.engine == "vllm" else _start_simulated(plan, processes)

@@ -52,14 +52,31 @@ def binds_late(name: str) -> bool:
     return name in POLICIES and POLICIES[name].late
 
 
+def takes(name: str) -> tuple[str, ...]:
+    """The numbers that a policy has: of its score, of its line, and those that any has. None where it is unknown."""
+    if name not in POLICIES:
+        return ()
+    score = ("alpha", "r", "floor_s") if POLICIES[name].dispatch == SCORE else ()
+    line = Weights._fields if POLICIES[name].dispatch == LEAST_COST else ()
+    return (*score, *line, "fairness", "hopeless_last")
+
+
+def used(name: str, parameters: Mapping[str, float]) -> dict[str, float]:
+    """Those of the numbers that a policy has."""
+    return {field: value for field, value in parameters.items() if field in takes(name)}
+
+
 def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
     """The policy of that name with other numbers: `alpha` (0..1) or `r` and `floor_s` of the score, `fairness`,
-    `hopeless_last` (0 or 1), or any of `Weights`. Raises InvalidDocument naming the field.
+    `hopeless_last` (0 or 1), or any of `Weights`. Raises InvalidDocument naming the field, also of a number that the
+    policy does not have.
     """
     if name not in POLICIES:
         raise InvalidDocument("policy", f"{name!r} is not one of {', '.join(names())}")
     rules = POLICIES[name]
     for field, value in (parameters or {}).items():
+        if field not in takes(name):
+            raise InvalidDocument(field, f"is no parameter of policy {name}, which takes {', '.join(takes(name))}")
         rules = _with(rules, field, value)
     return rules
 
@@ -86,7 +103,4 @@ def _with(rules: Rules, field: str, value: float) -> Rules:
         if value == 0.0:
             raise InvalidDocument("floor_s", "must be above 0")
         return rules._replace(floor_s=value)
-    if field not in Weights._fields:
-        known = ", ".join(("alpha", "r", "floor_s", "fairness", "hopeless_last", *Weights._fields))
-        raise InvalidDocument(field, f"is not one of {known}")
     return rules._replace(weights=rules.weights._replace(**{field: value}))

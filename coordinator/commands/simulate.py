@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from common import clock
+from common.errors import InvalidDocument
 from common.options import Finite, json_option
-from common.policy.registry import POLICIES
-from common.policy.rules import SCORE
+from common.policy.registry import names, takes, used
 from common.profiles import A100
 from coordinator.commands.simulate_options import ABOVE_0, RATE, load_options, progress
 
@@ -24,7 +24,7 @@ FOLDER = Path("simulation")
 @click.option("--rate", "rates", type=RATE, multiple=True, required=True, help="workflows per second (repeatable)")
 @click.option("--slo-scale", type=ABOVE_0, default=3.0, show_default=True,
               help="the deadline, in mean latencies of a workflow alone on unlimited A100s")  # fmt: skip
-@click.option("--alpha", type=Finite(0, 1), default=0.5, show_default=True, help="of hexgen; hexgen:best finds its own")
+@click.option("--alpha", type=Finite(0, 1), help="of hexgen [default 0.5]; hexgen:best finds its own")
 @click.option("--plots", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="where plots go [default simulation; none with --json]")  # fmt: skip
 @click.option("--no-plots", is_flag=True, help="write no plots")
@@ -43,13 +43,17 @@ def simulate(
     from coordinator.simulator.source import load_trace
 
     started = clock.monotonic_s()
+    parameters = {policy: _parameters(policy, load["alpha"]) for policy in policies(wanted)}
+    if load["alpha"] is not None and not any(parameters.values()):
+        takers = ", ".join(name for name in names() if "alpha" in takes(name))
+        raise InvalidDocument("--alpha", f"is no parameter of {wanted}; {takers} take it")
     trace = load_trace(load["trace"], prefixes=load["prefix_cache"])
     setting = Setting.of(trace, load_cluster(load["cluster"]))
     slo_s = slo_scale * alone_s(trace, A100)
     runs = [
-        Run(policy, rate, seed, load["workflows"], slo_s, load["arrivals"], _parameters(policy, load["alpha"]))
+        Run(policy, rate, seed, load["workflows"], slo_s, load["arrivals"], parameters[policy])
         for rate in dict.fromkeys(rates)
-        for policy in policies(wanted)
+        for policy in parameters
         for seed in range(load["seeds"])
     ]
     wants_plots = not no_plots and (folder is not None or not as_json)
@@ -72,6 +76,5 @@ def simulate(
         click.echo(line)
 
 
-def _parameters(policy: str, alpha: float) -> tuple[tuple[str, float], ...]:
-    scored = policy in POLICIES and POLICIES[policy].dispatch == SCORE
-    return (("alpha", alpha),) if scored else ()
+def _parameters(policy: str, alpha: float | None) -> tuple[tuple[str, float], ...]:
+    return () if alpha is None else tuple(used(policy, {"alpha": alpha}).items())

@@ -10,7 +10,7 @@ from replay_ours import Deployment
 
 from common.model import InstanceProfile
 from common.policy.registry import names as live_policies
-from common.policy.registry import score_ratio
+from common.policy.registry import score_ratio, used
 from common.profiles import A100
 from coordinator.simulator.cluster import load_cluster
 from coordinator.simulator.expectation import alone_s
@@ -43,15 +43,15 @@ class Plan:
         """How long the last workflow may take, in this machine's time."""
         return PATIENCE * self.slo_s / self.scale + 60.0
 
-    def parameters(self, scale: float = 1.0) -> dict[str, float]:
-        """The policies' numbers that are times, for a world that runs so many times faster."""
-        return {"r": score_ratio(self.alpha) / scale**2, "floor_s": 1.0 / scale}
+    def parameters(self, policy: str, scale: float = 1.0) -> dict[str, float]:
+        """The policy's numbers that are times, for a world that runs so many times faster."""
+        return used(policy, {"r": score_ratio(self.alpha) / scale**2, "floor_s": 1.0 / scale})
 
     def load(self, seed: int) -> Load:
         return Load(self.trace, self.profiles, self.workflows, self.rate, seed, self.slo_s, self.arrivals)
 
     def deployment(self, policy: str) -> Deployment:
-        return Deployment(policy, self.parameters(self.scale), self.scale, self.prefix_cache)
+        return Deployment(policy, self.parameters(policy, self.scale), self.scale, self.prefix_cache)
 
     def about(self) -> dict[str, Any]:
         """What was asked for, for the record."""

@@ -70,7 +70,7 @@ def latency(values: Sequence[float]) -> Latency:
 
 def simulated(plan: Plan, policy: str, seed: int, hop_s: float) -> list[float]:
     """Latencies. hop_s: from a call's end to the next call, in this machine's time."""
-    load, rules = plan.load(seed), rules_of(policy, plan.parameters())
+    load, rules = plan.load(seed), rules_of(policy, plan.parameters(policy))
     found: list[float] = simulate(load.workload(), load.profiles, rules, hop_s=plan.scale * hop_s).latency_s.tolist()
     return found
 

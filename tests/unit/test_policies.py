@@ -14,7 +14,7 @@ from common.policy.candidate import Candidate, candidate
 from common.policy.cost import exec_s
 from common.policy.dispatch import choose
 from common.policy.fairness import TOKENS_PER_S, behind_s, price
-from common.policy.registry import POLICIES, names, policy, score_ratio
+from common.policy.registry import POLICIES, names, policy, score_ratio, takes, used
 from common.policy.rules import FCFS, ROUND_ROBIN, Rules
 from common.policy.urgency import Facts, offset_s
 from common.profiles import A100, A6000, L40S
@@ -255,6 +255,13 @@ def test_numbers_of_a_policy_are_changed_by_name():
     assert policy("hexgen", {"r": 7}).r == 7
 
 
+@pytest.mark.parametrize("name", names())
+def test_each_number_that_a_policy_takes_makes_another_policy_of_it(name):
+    for field in takes(name):
+        assert policy(name, {field: 0.25}) != policy(name), field
+    assert set(used(name, dict.fromkeys([*takes("flow"), *takes("hexgen")], 1.0))) == set(takes(name))
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "field"),
     [
@@ -264,6 +271,9 @@ def test_numbers_of_a_policy_are_changed_by_name():
         ("flow", {"harm": -1.0}, "harm"),
         ("flow", {"wait": math.inf}, "wait"),
         ("flow", {"colour": 1.0}, "colour"),
+        ("flow", {"alpha": 0.5}, "alpha"),
+        ("hexgen", {"wait": 1.4}, "wait"),
+        ("hexgen-no-wb", {"r": 1.0}, "r"),
     ],
 )
 def test_a_wrong_policy_is_refused_with_the_field(name, parameters, field):

@@ -125,8 +125,9 @@ def test_the_coordinator_is_taught_the_means_of_the_trace(replay: ModuleType) ->
 
 def test_the_score_weighs_scaled_times_as_it_weighs_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = module("comparing", monkeypatch).Plan(TRACE, PROFILES, 1, 0.1, 8.0, 0.8, "poisson", False)
-    real, fast = policy("hexgen", plan.parameters()), policy("hexgen", plan.parameters(8.0))
+    real, fast = (policy("hexgen", plan.parameters("hexgen", scale)) for scale in (1.0, 8.0))
     assert (real.r, real.floor_s) == (pytest.approx(25), 1)
+    assert policy("flow", plan.parameters("flow", 8.0)) == policy("flow")
     # own - r / (backlog + floor), all of it in units of 1/8 s
     assert 8 * (3.0 / 8 - fast.r / (5.0 / 8 + fast.floor_s)) == pytest.approx(3.0 - real.r / (5.0 + real.floor_s))
 

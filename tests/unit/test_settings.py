@@ -1,8 +1,11 @@
 """Settings from the environment and flags, and what bad ones say."""
 
+from typing import Any
+
 import pytest
 
 from common.errors import InvalidDocument
+from common.policy.registry import policy
 from common.settings import load
 
 
@@ -41,8 +44,6 @@ def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HEXGEN_DATABASES", '{"bank": 5}', "HEXGEN_DATABASES.bank: must be text"),
         ("HEXGEN_PARAMETERS", "[1]", '--parameter / HEXGEN_PARAMETERS: must be a JSON object such as {"harm": 2.5}'),
         ("HEXGEN_PARAMETERS", '{"harm": "much"}', "--parameter / HEXGEN_PARAMETERS.harm: 'much' must be a number"),
-        ("HEXGEN_PARAMETERS", '{"harm": -1}', "--parameter / HEXGEN_PARAMETERS: harm: must be a number from 0, not "
-         "-1.0"),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_told_with_its_flag_and_its_variable(
@@ -52,3 +53,30 @@ def test_a_bad_value_is_told_with_its_flag_and_its_variable(
     with pytest.raises(InvalidDocument) as caught:
         load()
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"parameters": {"harm": -1}}, "--parameter / HEXGEN_PARAMETERS: harm: must be a number from 0, not -1.0"),
+        ({"parameters": {"alpha": 0.5}}, "--parameter / HEXGEN_PARAMETERS: alpha: is no parameter of policy flow, "
+         "which takes wait, decode, harm, harm_decode, urgency, path, fairness, hopeless_last"),
+        ({"policy": "hexgen", "parameters": {"wait": 1}}, "--parameter / HEXGEN_PARAMETERS: wait: is no parameter of "
+         "policy hexgen, which takes alpha, r, floor_s, fairness, hopeless_last"),
+        ({"policy": "ray", "alpha": 0.3}, "--alpha / HEXGEN_ALPHA: is no parameter of policy ray, which takes "
+         "fairness, hopeless_last"),
+    ],
+)  # fmt: skip
+def test_a_number_that_the_policy_does_not_take_is_refused_where_the_policy_is_used(
+    settings: dict[str, Any], said: str
+) -> None:
+    found = load(**settings)  # a worker in the same environment does not care
+    with pytest.raises(InvalidDocument) as caught:
+        found.rules()
+    assert str(caught.value) == said
+
+
+def test_alpha_is_one_of_the_parameters() -> None:
+    assert load(policy="hexgen", alpha=0.3).rules() == policy("hexgen", {"alpha": 0.3})
+    assert load(policy="hexgen").rules() == policy("hexgen", {"alpha": 0.5})
+    assert load(policy="hexgen", alpha=0.3, parameters={"floor_s": 2}).values == {"alpha": 0.3, "floor_s": 2}

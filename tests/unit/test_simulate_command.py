@@ -128,6 +128,10 @@ def test_alpha_is_that_of_hexgen_and_of_no_other() -> None:
         ("--rate 1 --slo-scale 0", "not in the range x>0"),
         ("--rate 1 --slo-scale nan", "must be a finite number"),
         ("--rate 1 --alpha 2", "not in the range 0<=x<=1"),
+        (
+            "--rate 1 --alpha 0.3 --policy flow,hexgen:best",
+            "--alpha: is no parameter of flow,hexgen:best; hexgen, hexgen-no-pq take it",
+        ),
         ("--rate 1 --seeds 0", "not in the range"),
         ("--rate 1 --policy best", "'best' is not one of all, vllm"),
         ("--rate 1 --cluster nowhere", "'nowhere' is neither a file nor one of hetero1"),

@@ -127,6 +127,14 @@ def test_what_nobody_tunes_stays_as_it_is() -> None:
     assert plain.p95_s({"harm": 2.0}, 100, 1) != fair.p95_s({"harm": 2.0}, 100, 1)
 
 
+def test_what_was_recorded_and_is_no_number_of_the_policy_does_nothing() -> None:
+    plain, other = (
+        Replay([replace(one, values=values) for one in RECORDS], [A100], "flow", Rate(6.0), "poisson")
+        for values in ({}, {"alpha": 0.5})
+    )
+    assert plain.p95_s({}, 20, 1) == other.p95_s({}, 20, 1)
+
+
 def test_more_load_takes_longer() -> None:
     slow, fast = (Replay(RECORDS, [A100], "flow", Rate(rate), "poisson").p95_s({}, 60, 1) for rate in (0.1, 10.0))
     assert fast > 1.5 * slow
