@@ -20,7 +20,7 @@ def mapping(where: str, value: Json, known: set[str]) -> dict[str, Json]:
 
 def text(where: str, value: Json) -> str:
     """Some characters, of which none is half of a pair: JSON can write such a half, a terminal cannot."""
-    if not isinstance(value, str) or not value or any("\ud800" <= one <= "\udfff" for one in value):
+    if not isinstance(value, str) or not value or not (value.isascii() or value == _whole_characters(value)):
         raise InvalidDocument(where, f"must be a text, not {value!r}")
     return value
 
@@ -59,6 +59,10 @@ def prefix(where: str, value: Json, prompt: int) -> tuple[tuple[str, int], ...]:
             raise InvalidDocument(where, f"{length} tokens must be more than those before it, and within the prompt")
         found.append((key, length))
     return tuple(found)
+
+
+def _whole_characters(value: str) -> str:
+    return value.encode("utf-8", "ignore").decode("utf-8")
 
 
 def _number(value: Json) -> bool:
