@@ -139,16 +139,19 @@ class Instances:
         return [name.decode() for name in found]
 
     async def describe(self) -> list[dict[str, Json]]:
-        """All there is to show of each instance."""
+        """All there is to show of each instance; heard_s: since it last renewed its leases or registered, in s."""
         shown: list[dict[str, Json]] = []
         backlogs = await self.backlogs()
         for instance, load in await self._known():
             with translated():
                 queued = await self._client.zcard(self._keys.queue(instance.id))
+                heard_at = await self._client.zscore(self._keys.instances, instance.id) or 0
+                seconds, micros = await self._client.time()
             shown.append(
                 {
                     "instance": instance.id,
                     "status": instance.status,
+                    "heard_s": round(seconds + micros / 1e6 - heard_at / 1000, 1),
                     "profile": instance.profile.name,
                     "models": list(instance.models),
                     "labels": sorted(instance.labels),

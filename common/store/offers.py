@@ -58,6 +58,7 @@ class Offers:
             {
                 "instance": worker,
                 "status": "ready",
+                "heard_s": None,
                 "profile": TOOLS,
                 "models": sorted(tools),
                 "labels": [],

@@ -15,7 +15,12 @@ from hexgen_flow.commands.shared import on_cell
 @store_options
 @json_option
 def instances(as_json: bool, **flags: Any) -> None:
-    """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue."""
+    """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue.
+
+    heard: since its last sign of life, which an instance gives each third of a lease; after a whole one it is lost.
+    alone: what is queued and claimed there would take so long if each request ran alone (backlog_s). An engine runs
+    many at once and is done sooner.
+    """
     found = on_cell(flags, _instances)
     if as_json:
         click.echo(json.dumps(found))
@@ -36,14 +41,15 @@ def _print_table(found: list[dict[str, Json]]) -> None:
     from rich.console import Console  # takes its time, which other commands need not
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("instance", "status", "profile", "serves"):
         table.add_column(heading, overflow="fold")
-    for heading in ("queued", "backlog", "running"):
+    for heading in ("heard", "queued", "running", "alone"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in found:
         serves = "\n".join([*one["models"], *(f"+{label}" for label in one["labels"])])
         running = str(one["load"]["running"]) if one["load"] else "-"
-        held = (str(one["queued"]), f"{one['backlog_s']:.1f} s", running)
+        heard = "-" if one["heard_s"] is None else f"{one['heard_s']:.0f} s"
+        held = (heard, str(one["queued"]), running, f"{one['backlog_s']:.1f} s")
         table.add_row(one["instance"], one["status"], one["profile"], serves, *held)
     Console().print(table)

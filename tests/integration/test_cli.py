@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -153,7 +154,7 @@ def test_the_table_of_instances_keeps_every_name_whole_in_80_columns(
     asyncio.run(register())
     shown = run(environment | {"COLUMNS": "80"}, "instances").output
     assert max(map(len, shown.splitlines())) <= 80
-    for name in ("a100-80gb-rack-7", "gpu-host-17-4242", "llama-3.1-8b-it", "default", "+eu", "sql.execute", "backlog"):
+    for name in ("a100-80gb-rack-7", "gpu-host-17-4242", "llama-3.1-8b-it", "default", "+eu", "sql.execute", "alone"):
         assert name in shown
 
 
@@ -169,7 +170,20 @@ def test_a_lost_instance_is_said_to_run_nothing(environment: dict[str, str], ser
     asyncio.run(lose())
     (shown,) = json.loads(run(environment, "instances", "--json").output)
     assert (shown["status"], shown["load"]) == ("lost", None)
-    assert run(environment, "instances").output.split()[-1] == "-"
+    assert run(environment, "instances").output.split()[-3:] == ["-", "0.0", "s"]
+
+
+def test_how_long_an_instance_has_been_silent_is_shown(environment: dict[str, str], server: EmbeddedServer) -> None:
+    async def fall_silent() -> None:
+        async with Cell.opened(server.url, environment["HEXGEN_NAMESPACE"]) as cell:
+            await cell.instances.register("a", A100, ["default"], [], [])
+            await cell.client.zincrby(cell.keys.instances, -25_000, "a")
+
+    asyncio.run(fall_silent())
+    (shown,) = json.loads(run(environment, "instances", "--json").output)
+    assert shown["status"] == "ready"
+    assert 25 <= shown["heard_s"] < 35
+    assert re.search(r"ready +a100 +default +(2[5-9]|3[0-5]) s +0 +- +0\.0 s", run(environment, "instances").output)
 
 
 def test_version_and_help_of_every_command(environment: dict[str, str]) -> None:
