@@ -1,7 +1,7 @@
 """Recorded workflows as a trace, and their replay on the cluster as it is now. Pure; the simulator does the work.
 
 What a record cannot tell is filled in: of what prompts share only the beginning that all of a stage have in common is
-known, from the tokens that engines found in their caches; and every instance is taken to serve every request.
+known, from the tokens that engines found in their caches; and every instance is taken to serve every request that fits it.
 """
 
 import math
@@ -32,8 +32,8 @@ WORKLOADS_AT_HAND = 12
 
 
 def fitting(records: Sequence[Recorded], profiles: Sequence[InstanceProfile]) -> list[Recorded]:
-    """Those whose every call fits every instance: others cannot be replayed."""
-    room = min((profile.kv_tokens for profile in profiles), default=0)
+    """Those whose every call fits some instance: others cannot be replayed."""
+    room = max((profile.kv_tokens for profile in profiles), default=0)
     return [one for one in records if all(call.prompt_tokens + call.output_tokens <= room for call in one.calls)]
 
 

@@ -68,7 +68,7 @@ async def tune_once(cell: Cell, settings: Settings, plan: Plan, counted_s: float
 
 def _decision(situation: Situation, memory: Memory, limits: Limits, replay: Replay | None, seed: int) -> Decision:
     if replay is None:
-        return Decision("kept", "no workflow is recorded that every ready instance can run", memory)
+        return Decision("kept", "no workflow is recorded that the ready instances can run", memory)
     try:
         return decide(situation, memory, limits, replay.p95_s, seed)
     except InvalidDocument as error:

@@ -38,7 +38,7 @@ def decided(environment: dict[str, str], told: dict[str, Any]) -> None:
 def test_where_nothing_has_happened_that_is_said(environment: dict[str, str], tmp_path: Path) -> None:
     once = run(environment, "tune", "--once")
     assert once.exit_code == 0
-    assert once.output.startswith("kept: no workflow is recorded that every ready instance can run")
+    assert once.output.startswith("kept: no workflow is recorded that the ready instances can run")
     file = tmp_path / "live.json"
     export = run(environment, "trace", "export", str(file))
     assert export.exit_code == 1

@@ -51,11 +51,20 @@ def test_what_is_exported_is_read_again_as_it_was(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "live.json") == trace
 
 
-def test_workflows_with_a_call_that_some_instance_cannot_hold_are_left_out() -> None:
+def test_workflows_with_a_call_that_no_instance_can_hold_are_left_out() -> None:
     large = replace(RECORDS[0], calls=(call("draft", prompt=L40S.kv_tokens),))
-    assert fitting([large, RECORDS[1]], [A100, L40S]) == [RECORDS[1]]
-    assert fitting([large, RECORDS[1]], [A100]) == [large, RECORDS[1]]
+    assert fitting([large, RECORDS[1]], [L40S, L40S]) == [RECORDS[1]]
+    assert fitting([large, RECORDS[1]], [A100, L40S]) == [large, RECORDS[1]]
     assert fitting(RECORDS, []) == []
+
+
+@pytest.mark.parametrize("policy", ["flow", "hexgen"])
+def test_a_call_that_one_instance_only_can_hold_is_replayed_there(policy: str) -> None:
+    large = [replace(one, calls=(call("draft", prompt=L40S.kv_tokens),)) for one in RECORDS]
+    both, one = (
+        Replay(fitting(large, cluster), cluster, policy, Rate(0.05), "poisson") for cluster in ([A100, L40S], [A100])
+    )
+    assert both.p95_s({}, 20, 1) == one.p95_s({}, 20, 1)
 
 
 def every(gap_ms: int, count: int, start: int = 0) -> list[int]:
