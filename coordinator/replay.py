@@ -1,7 +1,8 @@
 """Recorded workflows as a trace, and their replay on the cluster as it is now. Pure; the simulator does the work.
 
 What a record cannot tell is filled in: of what prompts share only the beginning that all of a stage have in common is
-known, from the tokens that engines found in their caches; and every instance is taken to serve every request that fits it.
+known, from the tokens that engines found in their caches; and every instance is taken to serve every request that
+fits it.
 """
 
 import math
