@@ -42,7 +42,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """The head of the line and all ready instances at one instant, in ms of Redis time.
+    """The heads of the line's lanes, by their keys, and all ready instances at one instant, in ms of Redis time.
 
     plans: how many had been carried out by then; tokens: of the line's requests, see `Asked`. With nothing in the line
     there are no instances either.

@@ -165,7 +165,8 @@ class Push:
     Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
     budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses; prefix the
     `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow;
-    requires, features: labels and features that an instance must have for it; tenant pays price
+    requires, features: labels and features that an instance must have for it; longer_than: the longest prompt of the
+    instances that serve it but for the length of its own, in tokens (0: there are none); tenant pays price
     (`common.policy.fairness`) for it, in tokens (empty: nobody does).
     """
 
@@ -186,6 +187,7 @@ class Push:
     slo_ms: int = 0
     requires: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
+    longer_than: int = 0
     tenant: str = ""
     price: int = 0
 

@@ -1,5 +1,6 @@
 """The cluster as one coordinator sees it for a moment: instances, their backlog, the policy and what was learned."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,10 +73,15 @@ class Cluster:
         had, rate = self.shares.of(tenant), sum(i.profile.prefill_tokens_per_s for i in self.instances)
         return float(had), behind_s(had, self.shares.least, rate) if rate else 0.0
 
-    def longest_ever(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> int:
-        """The longest prompt that any registered instance takes that serves such requests, ready or not; in tokens."""
+    def longest_ever(
+        self, model: str | None, requires: frozenset[str], features: frozenset[str], below: float = math.inf
+    ) -> int:
+        """The longest prompt that any registered instance takes that serves such requests, ready or not; in tokens.
+
+        Of those that take less than `below`; 0 if there are none.
+        """
         able = [i.profile.longest_prompt for i in self._registered if serves(i, model, requires, features)]
-        return max(able, default=0)
+        return max((longest for longest in able if longest < below), default=0)
 
     def choose(self, instances: Sequence[Instance], call: Waiting) -> tuple[int, float]:
         """The policy's choice among these, and the wait to expect there in s."""

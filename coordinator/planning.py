@@ -26,13 +26,11 @@ CHARS_PER_TOKEN = 4.0
 class Plan:
     """Each of the line's first requests to its (request, instance), or nowhere for now.
 
-    unserved: those that no ready instance can take at all, or whose record cannot be read; starved: an instance has
-    room, and can take none of these.
+    unserved: those that no ready instance can take at all, or whose record cannot be read.
     """
 
     starts: tuple[tuple[Asked, Instance], ...]
     unserved: tuple[str, ...]
-    starved: bool = False
 
 
 @dataclass(slots=True)
@@ -76,17 +74,15 @@ def plan(seen: Lineup, asked: Mapping[str, Asked], rules: Rules, dice: Callable[
     instances = [_at(standing, asked, now) for standing in seen.standings]
     _weigh(instances, calls, rules)
     candidates = [_filled(at) for at in instances]
-    has_room = [is_open(k) for k in candidates]
     targets = [NONE] * len(calls)
-    if any(has_room) or rules.dispatch != LEAST_COST:
+    if any(map(is_open, candidates)) or rules.dispatch != LEAST_COST:
         cached = [[cached_tokens(request, standing) for standing in seen.standings] for request in requests]
         _choose(rules, calls, candidates, cached, dice, targets)
     starts = tuple(
         (request, seen.standings[m].instance) for request, m in zip(requests, targets, strict=True) if m != NONE
     )
     unserved = tuple(name for name in seen.line if not any(able.get(name, ())))
-    starved = any(room and not any(row[m] for row in able.values()) for m, room in enumerate(has_room))
-    return Plan(starts, unserved, starved)
+    return Plan(starts, unserved)
 
 
 def placements(found: Plan, cost_ms: Callable[[Asked, Instance], int]) -> list[Placement]:

@@ -43,7 +43,7 @@ class Slack:
 class _Aim:
     """Where a call goes: its seconds there, its mean seconds on all that could have taken it, the wait expected.
 
-    In the line, its seconds there are the mean; requires, features: of the instance it will have.
+    In the line, its seconds there are the mean; requires, features, longer_than: see `Push`.
     """
 
     instance: str
@@ -55,6 +55,7 @@ class _Aim:
     call: LlmCall | ToolCall
     requires: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
+    longer_than: int = 0
 
 
 def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, slack: Slack) -> Push | Parked:
@@ -106,6 +107,7 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         slo_ms=slo_ms,
         requires=aim.requires,
         features=aim.features,
+        longer_than=aim.longer_than,
         tenant=tenant,
         price=cost if tenant else 0,
     )
@@ -136,11 +138,12 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [exec_s(instance.profile, prompt_tokens, output_tokens) for instance in able]
     mean_s = sum(costs) / len(costs)
+    longer_than = cluster.longest_ever(*wanted, below=prompt_tokens)
     goes_to, cost_s, wait_s = LINE, mean_s, 0.0
     if not cluster.policy.late:
         chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
         goes_to, cost_s = able[chosen].id, costs[chosen]
-    return _Aim(goes_to, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:])
+    return _Aim(goes_to, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:], longer_than)
 
 
 def _aim_tool(name: str, at: Place, body: ToolBody, scope: Scope, cluster: Cluster) -> _Aim | Parked:

@@ -10,9 +10,9 @@ from redis.exceptions import ResponseError
 from common import clock, wire
 from common.errors import BadRecord
 from common.events import Event, Outcome
-from common.model import Head, Json, Node, Push
+from common.model import LINE, Head, Json, Node, Push
 from common.store.client import BLOCK_S, Client, translated
-from common.store.keys import GROUP, Keys
+from common.store.keys import GROUP, Keys, lane
 from common.store.scripts import Call, Scripts, call_id
 
 KEEP_EVENTS = 1000
@@ -266,4 +266,4 @@ def _push(push: Push, commit: Commit) -> Json:
         "expected_tokens", push.expected_tokens, "slo_ms", push.slo_ms, "wants", wire.pack_wants(push),
     ]  # fmt: skip
     where = (push.request, push.node, push.instance, push.offset_ms, push.load_ms)
-    return (*where, fields, push.tenant, push.price)
+    return (*where, fields, push.tenant, push.price, lane(push) if push.instance == LINE else "")

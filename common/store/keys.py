@@ -1,7 +1,7 @@
 """Every key name in one place (the Lua operations build the same names from the prefix). See docs/protocol.md."""
 
 from common.errors import InvalidDocument
-from common.model import LINE
+from common.model import LINE, LlmCall, Push
 
 GROUP = "coordinators"
 """Consumer group of the submission and completion streams."""
@@ -9,6 +9,18 @@ GROUP = "coordinators"
 
 TICKET_FUNCTION = "workers.tools.rq_worker.run_ticket"
 """The one function that RQ runs for us, by the name both sides know."""
+
+
+def lane(push: Push) -> str:
+    """The queue of a request in the line, named by what it asks of an instance: one of each kind, which is a lane.
+
+    No id has one of the characters that part it, so no lane is an instance's queue.
+    """
+    model = push.call.model if isinstance(push.call, LlmCall) else None
+    labels = "".join(f"+{label}" for label in sorted(push.requires))
+    features = "".join(f"*{feature}" for feature in sorted(push.features))
+    longer = f">{push.longer_than}" if push.longer_than else ""
+    return f"{LINE}{labels}{features}{longer}" + (f"/{model}" if model is not None else "")
 
 
 class Keys:
@@ -34,6 +46,7 @@ class Keys:
         self.ended = self.prefix + "ended"
         self.dead = self.prefix + "dead"
         self.server = self.prefix + "server"
+        self.lanes = self.prefix + "lanes"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"
         self.traces = self.prefix + "traces"

@@ -19,6 +19,8 @@ from common.store.scripts import Scripts
 
 LOOK_S = 1.0
 """The longest a planner waits: another, which was woken in its stead, may have died."""
+MOST_SEEN = 1024
+"""So many requests of the line a look shows at most, if no more lanes than that have some."""
 _FIELDS = ("enqueued_at", "offset_ms", "prompt_tokens", "expected_tokens", "slo_ms", "prefix", "wants", "token")
 log = logging.getLogger("hexgen.store")
 
@@ -39,9 +41,9 @@ class Line:
             return bool(await self._blocking.bzpopmin(self._keys.line_wake, timeout=LOOK_S))
 
     async def survey(self, most: int) -> Lineup:
-        """The first `most` in the line, and the instances; an instance that cannot be read is left out."""
+        """The first `most` of each lane, and the instances; an instance that cannot be read is left out."""
         held = {name: known.held for name, known in self._known.items()}
-        now, plans, line, seen = await self._scripts.run("survey", most, wire.pack_for_lua(held))
+        now, plans, line, seen = await self._scripts.run("survey", most, MOST_SEEN, wire.pack_for_lua(held))
         if line:
             self._known = {name: known for name, known in (self._read(parts) for parts in seen) if known is not None}
         standings = [
@@ -49,7 +51,9 @@ class Line:
             for name, load, queued, claimed in ((parts[0].decode(), parts[4], *parts[7:]) for parts in seen)
             if name in self._known
         ]
-        return Lineup(int(now), int(plans), _names(line[::2]), tuple(standings), _names(line[1::2]))
+        in_order = sorted(zip(map(float, line[1::3]), line[::3], line[2::3], strict=True))
+        requests = _names([request for _, request, _ in in_order])
+        return Lineup(int(now), int(plans), requests, tuple(standings), _names([token for *_, token in in_order]))
 
     def _read(self, parts: Sequence[Any]) -> "tuple[str, _Known | None]":
         name, epoch, version, cache = parts[0].decode(), parts[1], parts[5], parts[6]

@@ -6,7 +6,7 @@ from typing import Any
 
 from common import wire
 from common.errors import InvalidDocument
-from common.model import Head, Json, Node
+from common.model import LINE, Head, Json, Node
 from common.store.client import Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts, call_id
@@ -20,7 +20,8 @@ PAGE = 100
 class Whereabouts:
     """Where a dispatched request is. Times in ms of Redis time; `claimed_at` is None while it waits.
 
-    `place` counts from 1 among the `queued` of its instance; None when it is not in the queue.
+    `place` counts from 1 among the `queued` of its instance, or of its lane of the line; None when it is not
+    in the queue.
     """
 
     instance: str
@@ -123,17 +124,19 @@ class Records:
         """
         keys = self._keys
         with translated():
+            lanes = [lane.decode() for lane in await self._client.smembers(keys.lanes)]
             pipeline = self._client.pipeline(transaction=False)
             pipeline.zcard(keys.live)
             pipeline.xlen(keys.submissions)
             pipeline.xlen(keys.dead)
             pipeline.zcard(keys.delayed)
-            pipeline.zcard(keys.line)
             pipeline.zcard(keys.leases)
             pipeline.hgetall(keys.ended)
-            live, submissions, dead, delayed, line, leases, ended = await pipeline.execute()
+            for lane in (LINE, *lanes):
+                pipeline.zcard(keys.queue(lane))
+            live, submissions, dead, delayed, leases, ended, *line = await pipeline.execute()
         counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed}
-        counts |= {"in_line": line, "claimed": leases}
+        counts |= {"in_line": sum(line), "claimed": leases}
         return counts | dict.fromkeys(ENDINGS, 0) | {status.decode(): int(count) for status, count in ended.items()}
 
     async def now_ms(self) -> int:
@@ -144,15 +147,16 @@ class Records:
 
     async def whereabouts(self, requests: Sequence[str]) -> dict[str, Whereabouts]:
         """Where these requests are, those that are with an instance."""
-        names = ("instance", "claimant", "enqueued_at", "claimed_at")
+        names = ("instance", "claimant", "enqueued_at", "claimed_at", "lane")
         with translated():
             pipeline = self._client.pipeline(transaction=False)
             for request in requests:
                 pipeline.hmget(self._keys.request(request), *names)
             records = await pipeline.execute() if requests else []
             known = [(request, fields) for request, fields in zip(requests, records, strict=True) if fields[0]]
-            for request, (instance, *_) in known:
-                queue = self._keys.queue(instance.decode())
+            for request, (instance, *_, lane) in known:
+                at = lane if lane and instance.decode() == LINE else instance
+                queue = self._keys.queue(at.decode())
                 pipeline.zscore(self._keys.leases, request)
                 pipeline.zrank(queue, request)
                 pipeline.zcard(queue)
@@ -213,7 +217,7 @@ def _own_id(fields: Mapping[bytes, bytes]) -> Json:
 
 def _whereabouts(fields: Sequence[bytes | None], lease: float | None, rank: int | None, queued: int) -> Whereabouts:
     instance, claimant = ((name or b"").decode() for name in fields[:2])
-    enqueued_at, claimed_at = (int(time or 0) for time in fields[2:])
+    enqueued_at, claimed_at = (int(time or 0) for time in fields[2:4])
     place = None if rank is None else rank + 1
     return Whereabouts(instance, claimant, enqueued_at, None if lease is None else claimed_at, place, queued)
 

@@ -12,6 +12,7 @@ from common.model import Instance
 from common.policy.cost import exec_s
 from common.policy.line import AHEAD
 from common.policy.registry import binds_late
+from common.store.line import MOST_SEEN
 from coordinator.cluster import load_ms
 from coordinator.desk import Desk
 from coordinator.planning import Plan, placements, plan, wanted
@@ -20,9 +21,7 @@ PAUSE_S = 0.002
 """Between two plans: what happens meanwhile is planned together."""
 LEFT_S = 1.0
 """Between two looks at whether the line is still left to others."""
-DEEPEST = 16 * AHEAD
-"""So far into the line a planner looks for what an instance can take that can take nothing of its head."""
-MOST_REMEMBERED = 4 * DEEPEST
+MOST_REMEMBERED = 4 * MOST_SEEN
 UNSERVED_S = 1.0
 """So long nobody must be able to take a request before its workflow hears of it: an instance may just be starting."""
 
@@ -56,13 +55,10 @@ class Planner:
         seen = await line.survey(AHEAD)
         if not self._desk.policy.late:
             await line.give_back(seen.line)
-            return len(seen.line) == AHEAD
+            return len(seen.line) >= AHEAD
         if not seen.line:
             return False
         found = await self._plan(seen)
-        if found.starved and len(seen.line) == AHEAD:
-            seen = await line.survey(DEEPEST)
-            found = await self._plan(seen)
         await line.give_back(self._out_of_patience(found.unserved))
         if not found.starts:
             return False

@@ -6,9 +6,10 @@ from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, q
 from common.errors import AttemptFailed
 from common.events import Completed, Evacuated, Failed, Lost, Outcome
 from common.lineup import Placement
-from common.model import LINE, InstanceLoad, Node, Push
+from common.model import LINE, InstanceLoad, LlmCall, Node, Push, Sampling
 from common.store.cell import Cell
 from common.store.inbox import End
+from common.store.line import MOST_SEEN
 from common.store.queues import Room, Seat
 
 LOAD = InstanceLoad(2000.0, 0.07, 2e-7, 1000, 512, 64, 420, 20, 0.04, cache_version=1)
@@ -65,6 +66,78 @@ async def test_a_planner_sees_the_line_and_all_that_instances_have_at_one_instan
     assert second.key_ms == await key(cell, "r2", LINE)
     assert second.characters == len("prompt of t")
     assert (asked["r1"].requires, asked["r1"].features, asked["r1"].model) == ({"fast"}, {"chat"}, None)
+
+
+DEMANDS: tuple[dict[str, object], ...] = (
+    {},
+    {"call": LlmCall("x", None, "a/model", Sampling())},
+    {"requires": frozenset({"eu"})},
+    {"requires": frozenset({"fast"}), "features": frozenset({"json_schema"})},
+    {"longer_than": 4095},
+)
+
+
+async def lanes(cell: Cell) -> dict[str, list[str]]:
+    names = [name.decode() for name in await cell.client.smembers(cell.keys.lanes)]
+    return {name: await queued(cell, name) for name in (LINE, *names)}
+
+
+async def test_what_asks_the_same_of_an_instance_waits_in_a_lane_and_a_planner_sees_the_heads_of_all(
+    cell: Cell,
+) -> None:
+    pushes = [
+        late(f"r{number}", f"s{number}", offset_ms=10 * number, **demand)
+        for number, demand in enumerate(DEMANDS * 3, start=100)
+    ]
+    await lined_up(cell, *pushes)
+    assert await lanes(cell) == {
+        "line": ["r100", "r105", "r110"],
+        "line/a/model": ["r101", "r106", "r111"],
+        "line+eu": ["r102", "r107", "r112"],
+        "line+fast*json_schema": ["r103", "r108", "r113"],
+        "line>4095": ["r104", "r109", "r114"],
+    }
+    assert (await cell.line.survey(64)).line == tuple(f"r{number}" for number in range(100, 115))
+    assert (await cell.line.survey(2)).line == tuple(f"r{number}" for number in range(100, 110))
+    assert (await cell.records.counts())["in_line"] == 15
+    at = (await cell.records.whereabouts(["r106"]))["r106"]
+    assert (at.instance, at.place, at.queued) == (LINE, 2, 3)
+    assert await backlog(cell) == {LINE: 1500}
+
+
+async def test_of_very_many_lanes_fewer_each_are_seen(cell: Cell) -> None:
+    many = [
+        late(f"r{number}-{turn}", f"s{number}-{turn}", offset_ms=turn, requires=frozenset({f"l{number}"}))
+        for number in range(MOST_SEEN // 4)
+        for turn in range(5)
+    ]
+    await lined_up(cell, *many)
+    assert {request[-1] for request in (await cell.line.survey(64)).line} == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+async def test_a_lane_lasts_as_long_as_something_waits_there(cell: Cell, demand: dict[str, object]) -> None:
+    seat = await lined_up(cell, late("r1", "s", **demand), late("r2", "t", offset_ms=1, **demand))
+    full = await lanes(cell)
+    before = await key(cell, "r1", max(full))
+    assert full[max(full)] == ["r1", "r2"]
+    assert await place(cell, seat, "r1", "r2") == [True, True]
+    assert await lanes(cell) == {LINE: []}
+    await cell.line.wait()
+    await cell.instances.publish("a", seat.epoch or 0, LOAD)
+    assert await cell.client.exists(cell.keys.line_wake) == 0  # there is nothing to plan
+    assert await cell.instances.evacuate("a", "lost") == 2
+    assert await lanes(cell) == full
+    assert await key(cell, "r1", max(full)) == before
+    assert await backlog(cell) == {LINE: 140}
+    await cell.line.wait()
+    await join(cell)
+    assert await cell.client.exists(cell.keys.line_wake) == 1
+    await commit(cell, 1, 0, drops=["r1"])
+    await cell.client.delete(cell.keys.request("r2"))
+    await cell.client.set(cell.keys.request("r2"), "a text")
+    assert await cell.line.give_back(["r2"]) == 1
+    assert await lanes(cell) == {LINE: []}
 
 
 async def test_a_cache_is_read_again_when_its_version_or_its_instance_is_another(cell: Cell) -> None:

@@ -1,7 +1,7 @@
 """The planner's loop on a real server: from the line to a worker's claim, with planners that die or disagree."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,10 +13,10 @@ from common import clock
 from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import LINE, InstanceProfile
-from common.policy.line import AHEAD
 from common.settings import load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from common.store.line import MOST_SEEN
 from common.store.queues import Room, Seat
 from common.store.scripts import call_id
 from common.tasks import end
@@ -38,21 +38,25 @@ class Bench:
         self.desk = Desk(cell, load(policy=policy, lease_s=2))
         self.planner = Planner(self.desk)
 
-    async def join(self, instance: str = "a", model: str = "m", profile: InstanceProfile = PROFILE) -> Seat:
-        epoch = await self.cell.instances.register(instance, profile, [model], [], [])
+    async def join(
+        self, instance: str = "a", model: str = "m", profile: InstanceProfile = PROFILE, labels: Sequence[str] = ()
+    ) -> Seat:
+        epoch = await self.cell.instances.register(instance, profile, [model], labels, [])
         self.desk.refresh()
         return Seat(instance, epoch, f"{instance}/1")
 
-    async def submit(self, *names: str, **stage: Any) -> None:
+    async def submit(self, *names: str, slo_s: float = 60, **stage: Any) -> None:
         for name in names:
             stages = {"s": {"prompt": "say it", **stage}}
             document = {"name": "one", "stages": stages, "output": "s.output"}
-            await self.cell.records.submit({"workflow": document, "id": name, "slo_s": 60})
+            await self.cell.records.submit({"workflow": document, "id": name, "slo_s": slo_s})
         for _ in range(0, len(names), BATCH):
             await intake(self.desk)
             await completions(self.desk)
 
     async def waiting(self, queue: str) -> int:
+        if queue == LINE:
+            return (await self.cell.records.counts())["in_line"]
         return int(await self.cell.client.zcard(self.cell.keys.queue(queue)))
 
     async def claim(self, seat: Seat) -> list[Any]:
@@ -210,11 +214,19 @@ async def test_a_request_that_an_engine_found_too_long_goes_where_there_is_room(
     assert (await bench.waiting("fast"), await bench.waiting("roomy")) == (0, 1)
 
 
-async def test_a_long_line_for_one_model_keeps_no_other_instance_idle(cell: Cell) -> None:
-    bench = Bench(cell)
-    await bench.join("a", "one")
-    await bench.join("b", "other")
-    await bench.submit(*(f"w{number}" for number in range(AHEAD + 10)), model="one", prompt="word " * 1000)
-    await bench.submit("last", model="other")
+@pytest.mark.parametrize("policy", ["flow", "ray"])
+@pytest.mark.parametrize(
+    ("only_a", "too_long"), [({"model": "one"}, False), ({"requires": ["roomy"]}, False), ({"model": "m"}, True)]
+)
+async def test_however_many_wait_for_one_instance_no_other_is_idle(
+    cell: Cell, policy: str, only_a: dict[str, Any], too_long: bool
+) -> None:
+    bench = Bench(cell, policy)
+    await bench.join("a", only_a.get("model", "m"), labels=["roomy"])
+    await bench.join("b", profile=replace(PROFILE, context_tokens=300) if too_long else PROFILE)
+    prompt = "word " * 400 if too_long else "say it"
+    await bench.submit("many", "more", prompt=prompt, for_each="range(600) | list", **only_a)
+    await bench.submit("last", model="m", slo_s=600)
+    assert await bench.waiting(LINE) == 1201 > MOST_SEEN
     await bench.planner()
-    assert (await bench.waiting("a"), await bench.waiting("b")) == (1, 1)
+    assert (await bench.waiting("a") > 0, await bench.waiting("b")) == (True, 1)

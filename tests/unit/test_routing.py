@@ -156,6 +156,23 @@ def test_a_policy_that_binds_late_sends_to_the_line_at_the_mean_cost(name):
     assert push.offset_ms == pytest.approx(1000 * (100 - 0.5 * path) if name == "flow" else 0, abs=1)
 
 
+def test_a_request_tells_the_longest_prompt_of_those_that_would_serve_it_were_it_shorter():
+    def with_room(name, tokens, **changes):
+        return instance(name, profile=replace(TWO[0].profile, context_tokens=tokens), **changes)
+
+    instances = (
+        with_room("small", 101), with_room("middle", 501, status="lost"), with_room("large", 9001),
+        with_room("another", 901, models=("other",)),
+    )  # fmt: skip
+    told = []
+    for tokens in (100, 500, 1000):
+        bench = Bench({"stages": {"a": {"prompt": "x" * 4 * tokens, "model": "m"}}}, instances=instances)
+        bench.cluster.policy = policy("flow")
+        bench.submit()
+        told.append(bench.of("a").longer_than)
+    assert told == [0, 100, 500]
+
+
 def test_the_tenant_that_has_had_less_goes_first_where_the_policy_says_so():
     bench = Bench(FLOW, {"text": TEXT}, slo_s=100)
     bench.cluster.policy = policy("vtc")

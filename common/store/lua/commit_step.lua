@@ -2,8 +2,8 @@
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
---   tokens it is charged}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, events = {type, field, data, ...}, keep_events,
---   result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
+--   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...},
+--   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
 -- returns {1, bounced} done; {1, 1} done already by this very call; {0, 0} the state has moved on (nothing written);
 --   {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
@@ -25,14 +25,13 @@ redis.call('HINCRBY', key, 'version', 1)
 for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
 for _, id in ipairs(step.drops) do detach(id) discharge(id, '') end
 for _, push in ipairs(step.pushes) do
-  local id, node, instance, offset_ms, load_ms, fields, tenant, tokens = unpack(push)
+  local id, node, instance, offset_ms, load_ms, fields, tenant, tokens, lane = unpack(push)
   local record = p .. 'request:' .. id
   redis.call('HSETNX', record, 'enqueued_at', now)
   redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms)
-  local late = instance == 'line' and '1' or '0'
   -- The line keeps the first key it gave.
-  if late == '0' or redis.call('HGET', record, 'late') ~= '1' then redis.call('HSET', record, 'offset_ms', offset_ms) end
-  redis.call('HSET', record, 'late', late, unpack(fields))
+  if lane == '' or (redis.call('HGET', record, 'lane') or '') == '' then redis.call('HSET', record, 'offset_ms', offset_ms) end
+  redis.call('HSET', record, 'lane', lane, unpack(fields))
   charge(id, tenant, tokens)
   if is_ready(instance) then
     local enqueued_at, first_offset_ms = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms'))

@@ -1,14 +1,21 @@
--- survey: what a planner looks at, at one instant: the head of the line, and the ready instances with all they have. Writes nothing.
+-- survey: what a planner looks at, at one instant: the heads of the line's lanes, and the ready instances with all they have. Writes nothing.
 -- KEYS[1] prefix
--- ARGV 1 requests of the line, and of each queue, at most; 2 msgpack map {instance = {epoch, cache version}}: caches the caller holds
--- returns {now, plans carried out, {request, its last fencing token ('' for none), ...}, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller
+-- ARGV 1 requests of each lane, and of each queue, at most; 2 of all lanes together, but one of each; 3 msgpack map
+--   {instance = {epoch, cache version}}: caches the caller holds
+-- returns {now, plans carried out, {request, its key, its last fencing token ('' for none), ...} lane by lane, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller
 --   holds it), {queued request, ...}, {claimed request, ...}}, ...}}; no instances where nothing is in the line
 --@include base
 local most = ARGV[1] - 1
-local line, seen, held = {}, {}, cmsgpack.unpack(ARGV[2])
-for _, id in ipairs(redis.call('ZRANGE', p .. 'queue:line', 0, most)) do
-  line[#line + 1] = id
-  line[#line + 1] = try('HGET', p .. 'request:' .. id, 'token') or ''
+local line, seen, held = {}, {}, cmsgpack.unpack(ARGV[3])
+local lanes = redis.call('SMEMBERS', p .. 'lanes')
+lanes[#lanes + 1] = 'line'
+local share = math.max(1, math.floor(ARGV[2] / #lanes))
+for _, lane in ipairs(lanes) do
+  local head = redis.call('ZRANGE', p .. 'queue:' .. lane, 0, math.min(most, share - 1), 'WITHSCORES')
+  for i = 1, #head, 2 do
+    local token = try('HGET', p .. 'request:' .. head[i], 'token') or ''
+    for _, value in ipairs({head[i], head[i + 1], token}) do line[#line + 1] = value end
+  end
 end
 for _, name in ipairs(#line > 0 and redis.call('ZRANGE', p .. 'instances', 0, -1) or {}) do
   local key = p .. 'instance:' .. name

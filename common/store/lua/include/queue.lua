@@ -3,17 +3,30 @@ local function is_ready(instance)
   return instance == 'tools' or instance == 'line' or redis.call('HGET', p .. 'instance:' .. instance, 'status') == 'ready'
 end
 
+-- queue_of: the name of the queue in which a request waits: its instance, or its lane where that is the line.
+local function queue_of(id, instance)
+  return instance == 'line' and try('HGET', p .. 'request:' .. id, 'lane') or instance
+end
+
 -- enqueue: a request into its instance's queue, its load onto the backlog, and the sleeping worker woken.
 -- The score is `enqueued_at + offset_ms`: fixed while it waits, so the order never has to be computed again.
 local function enqueue(id, instance, enqueued_at, offset_ms, load_ms)
-  redis.call('ZADD', p .. 'queue:' .. instance, enqueued_at + offset_ms, id)
+  local queue = queue_of(id, instance)
+  redis.call('ZADD', p .. 'queue:' .. queue, enqueued_at + offset_ms, id)
+  if queue ~= instance then redis.call('SADD', p .. 'lanes', queue) end
   redis.call('HINCRBY', p .. 'backlog', instance, load_ms)
   redis.call('ZADD', p .. 'wake:' .. instance, 0, 'wake')
 end
 
 -- wake_line: there is room on an instance again: a planner looks, if anything waits for that.
 local function wake_line()
-  if redis.call('EXISTS', p .. 'queue:line') == 1 then redis.call('ZADD', p .. 'wake:line', 0, 'wake') end
+  if redis.call('EXISTS', p .. 'queue:line', p .. 'lanes') > 0 then redis.call('ZADD', p .. 'wake:line', 0, 'wake') end
+end
+
+-- unqueue: a request out of a queue. A lane that is empty is no lane any more.
+local function unqueue(id, queue)
+  local waited = redis.call('ZREM', p .. 'queue:' .. queue, id) == 1
+  if waited and redis.call('EXISTS', p .. 'queue:' .. queue) == 0 then redis.call('SREM', p .. 'lanes', queue) end
 end
 
 -- detach: take a request off its instance (queue, lease and backlog); its record stays, so its token goes on counting.
@@ -22,7 +35,7 @@ local function detach(id)
   local instance, load_ms = unpack(try('HMGET', key, 'instance', 'load_ms') or {})
   redis.call('ZREM', p .. 'leases', id)
   if not instance then return end
-  redis.call('ZREM', p .. 'queue:' .. instance, id)
+  unqueue(id, queue_of(id, instance))
   redis.call('SREM', p .. 'claimed:' .. instance, id)
   redis.call('HINCRBY', p .. 'backlog', instance, 0 - (tonumber(load_ms or '') or 0)) -- not -0: 6.2 takes none
   redis.call('HDEL', key, 'instance')
