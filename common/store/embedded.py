@@ -45,8 +45,8 @@ class _PortTakenError(EmbeddedServerError):
 class EmbeddedServer:
     """A running server. Leaving the context stops it; on Linux it also dies with this process, however that ends.
 
-    `url` and `socket_url` (redis:// and unix://, password included) stay the same over restarts in one state directory
-    if `port` does. `version` is the server's own word, such as "valkey 9.1.2".
+    `url` and `socket_url` (redis:// and unix://, password included) stay the same over restarts in one state directory,
+    `url` as long as nobody else takes its port. `version` is the server's own word, such as "valkey 9.1.2".
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int, socket_path: Path, password: str) -> None:
@@ -70,18 +70,20 @@ class EmbeddedServer:
     ) -> Self:
         """Run a server on `state_dir` (made if missing) and wait until it answers.
 
-        `port` 0 takes a free one. `extra_args` are the server's own options, such as ("--maxmemory", "50mb"). Raises
-        EmbeddedServerError with the end of the server's log if it does not come up, or if another one uses `state_dir`;
-        RuntimeError outside the main thread.
+        `port` 0 takes the last one again, or where that is taken a free one. `extra_args` are the server's own options,
+        such as ("--maxmemory", "50mb"). Raises EmbeddedServerError with the end of the server's log if it does not come
+        up, or if another one uses `state_dir`; RuntimeError outside the main thread.
         """
         program = program or find_server()
         state_dir = state_dir.resolve()
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = ["--appendonly", "yes" if appendonly else "no", *extra_args]
         with _held(state_dir) as hold:
-            for _ in range(0 if port else _PORT_RETRIES):
+            last = 0 if port else _last_port(state_dir)
+            for attempt in range(0 if port else _PORT_RETRIES):
                 with suppress(_PortTakenError):
-                    return cls._launch(program, state_dir, hold, _free_port(), options)
+                    choice = last if last and attempt == 0 else _free_port()
+                    return cls._launch(program, state_dir, hold, choice, options)
             return cls._launch(program, state_dir, hold, port or _free_port(), options)
 
     @classmethod
@@ -115,6 +117,7 @@ class EmbeddedServer:
             server.stop()
             raise
         os.pwrite(hold, b"%-10d\n" % server.pid, 0)
+        (state_dir / "port").write_text(str(port))
         return server
 
     def _wait_ready(self, log_path: Path) -> None:
@@ -194,6 +197,15 @@ def _socket_path(state_dir: Path) -> Path:
         return path
     short = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"hexgen-flow-{short}.sock"
+
+
+def _last_port(state_dir: Path) -> int:
+    """The port that was taken last in this state directory, which clients may know; 0 where none is known."""
+    try:
+        port = int((state_dir / "port").read_text())
+    except (OSError, ValueError):
+        return 0
+    return port if 0 < port < 1 << 16 else 0
 
 
 def _free_port() -> int:

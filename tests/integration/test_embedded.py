@@ -60,10 +60,21 @@ def test_a_restart_keeps_data_and_url(package: str, end: signal.Signals, tmp_pat
     with EmbeddedServer.start(tmp_path, program=program) as first, redis.Redis.from_url(first.url) as client:
         client.set("kept", "1")
         os.kill(first.pid, end)
-    with EmbeddedServer.start(tmp_path, program=program, port=first.port) as second:
+    with EmbeddedServer.start(tmp_path, program=program) as second:
         assert (second.url, second.socket_url) == (first.url, first.socket_url)
         with redis.Redis.from_url(second.url) as client:
             assert client.get("kept") == b"1"
+
+
+def test_where_the_last_port_is_taken_or_not_known_a_free_one_is_found(tmp_path: Path) -> None:
+    with EmbeddedServer.start(tmp_path / "one") as first:
+        (tmp_path / "two").mkdir()
+        (tmp_path / "two" / "port").write_text(str(first.port))
+        with EmbeddedServer.start(tmp_path / "two") as second:
+            assert second.port != first.port
+    for damage in ("", "nonsense", "-1", "70000"):
+        (tmp_path / "one" / "port").write_text(damage)
+        EmbeddedServer.start(tmp_path / "one").stop()
 
 
 def test_without_appendonly_nothing_is_kept(tmp_path: Path) -> None:
