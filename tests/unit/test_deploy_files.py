@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-ROLES = {"coordinator", "worker", "tools"}
+ROLES = {"coordinator", "worker", "tools", "tuner"}
 Stage = list[list[str]]
 
 
@@ -108,6 +108,15 @@ def test_every_part_waits_for_redis_and_knows_it() -> None:
         assert part["depends_on"]["redis"]["condition"] == "service_healthy", name
         assert (ROOT / "docker" / part["build"]["context"]).resolve() == ROOT, name
         assert (ROOT / part["build"]["dockerfile"]).is_file(), name
+
+
+def test_extras_exist_and_the_tuner_has_what_it_simulates_with() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    given = {name: part["build"]["args"]["EXTRAS"] for name, part in parts().items() if "args" in part["build"]}
+    (default,) = [words[1] for words in docker_stages()["build"] if words[0] == "ARG"]
+    assert {default.removeprefix("EXTRAS="), *given.values()} <= set(extras)
+    assert given == {"tuner": "sim"}
+    assert any(wanted.startswith("numba") for wanted in extras["sim"])
 
 
 def test_images_come_from_one_base_and_do_not_run_as_root() -> None:
