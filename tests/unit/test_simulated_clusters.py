@@ -49,8 +49,8 @@ def test_a_bad_cluster_is_refused(tmp_path: Path, text: str, fault: str) -> None
 
 def test_clusters_by_name_and_from_a_file(tmp_path: Path) -> None:
     assert [profile.name for profile in load_cluster("hetero1")] == ["a100", "a100", "a6000", "l40s"]
-    path = written(tmp_path, "- a100\n- {profile: L40S, count: 2, kv_tokens: 20000}\n")
-    assert load_cluster(path) == [A100, *[replace(L40S, kv_tokens=20_000)] * 2]
+    path = written(tmp_path, "- a100\n- {profile: L40S, count: 2, kv_tokens: 20000, chunk_tokens: 1024}\n")
+    assert load_cluster(path) == [A100, *[replace(L40S, kv_tokens=20_000, chunk_tokens=1024)] * 2]
     with pytest.raises(InvalidDocument, match="neither a file nor one of hetero1"):
         load_cluster("hetero9")
 
