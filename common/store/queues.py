@@ -130,9 +130,10 @@ class Queues:
             )  # fmt: skip
 
     async def reap(self, lease_ms: int, losses: int, most: int = 100) -> list[Loss] | None:
-        """End leases nobody renewed; with `losses` of them a request is a dead letter.
+        """End leases nobody renewed, the oldest `most`; with `losses` of them a request is a dead letter.
 
-        None while a server that has (re)started or taken over gives time to come back.
+        Nothing is left when that was none. None while a server that has (re)started or taken over gives time to come
+        back.
         """
         word, *lost = await self._scripts.run("reap", lease_ms, losses, most, DEAD_LETTERS)
         if word == b"grace":
@@ -141,7 +142,7 @@ class Queues:
         return [Loss(*flat[i : i + 5]) for i in range(0, len(flat), 5)]
 
     async def promote(self, most: int = 100) -> int:
-        """Wake delayed nodes that are due."""
+        """Wake delayed nodes that are due, the oldest `most`; how many that were."""
         return int(await self._scripts.run("promote", most))
 
     async def to_relay(self, jobs: int, lost_ms: int, most: int = 100) -> list[str]:

@@ -4,6 +4,7 @@ import logging
 
 from common import clock
 from common.model import TOOLS
+from common.store.queues import Loss
 from coordinator.desk import Desk
 from coordinator.loops.completions import handle
 from coordinator.loops.intake import take
@@ -13,8 +14,9 @@ log = logging.getLogger("hexgen.recoverer")
 
 
 async def promoter(desk: Desk) -> None:
-    """Wake delayed nodes that are due."""
-    await desk.cell.queues.promote()
+    """Wake delayed nodes that are due, however many."""
+    while await desk.cell.queues.promote():
+        pass
     await clock.sleep(TICK_S)
 
 
@@ -36,19 +38,23 @@ async def _stale_entries(desk: Desk) -> None:
 
 
 async def _expired_leases(desk: Desk) -> bool:
-    """False while a restarted server gives everybody time to come back: then nobody is silent either."""
-    most = desk.settings.lease_losses
-    lost = await desk.cell.queues.reap(desk.settings.lease_ms, most)
-    for loss in lost or ():
-        if loss.losses < most:
-            kind, then = "leases that ran out", "it is routed anew"
-        else:
-            kind, then = "dead letters", "it is a dead letter"
-        desk.reports.tell(
-            logging.WARNING, kind, "request %s of workflow %s, stage %s: the lease of %s ran out, loss %d of %d; %s",
-            loss.request, loss.workflow, loss.node, loss.claimant, loss.losses, most, then,
-        )  # fmt: skip
+    """All of them. False while a restarted server gives everybody time to come back: then nobody is silent either."""
+    while lost := await desk.cell.queues.reap(desk.settings.lease_ms, desk.settings.lease_losses):
+        for loss in lost:
+            _tell(desk, loss)
     return lost is not None
+
+
+def _tell(desk: Desk, loss: Loss) -> None:
+    most = desk.settings.lease_losses
+    if loss.losses < most:
+        kind, then = "leases that ran out", "it is routed anew"
+    else:
+        kind, then = "dead letters", "it is a dead letter"
+    desk.reports.tell(
+        logging.WARNING, kind, "request %s of workflow %s, stage %s: the lease of %s ran out, loss %d of %d; %s",
+        loss.request, loss.workflow, loss.node, loss.claimant, loss.losses, most, then,
+    )  # fmt: skip
 
 
 async def _silent_instances(desk: Desk) -> None:
