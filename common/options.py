@@ -1,12 +1,12 @@
 """Command-line options that several commands share, and what kinds of values there are."""
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from common import names
 from common.model import LINE, TOOLS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,15 +48,12 @@ class Finite(click.FloatRange):
         return number
 
 
-_word = re.compile(r"[A-Za-z0-9_.:-]{1,128}").fullmatch
-_LETTERS = "1 to 128 letters, digits, -, _, . and :"
-WORD = Rule("word", _word, _LETTERS)
+WORD = Rule("word", names.is_word, names.WORD)
 """A label."""
-INSTANCE = Rule("id", lambda text: _word(text) and text not in (LINE, TOOLS),
-                f"{_LETTERS}, and not {LINE!r} or {TOOLS!r}, which are queues of their own")  # fmt: skip
-"""An instance's id: part of keys, of lines and of commands."""
-MODEL = Rule("name", lambda text: 0 < len(text) <= 256 and text.isprintable() and text == text.strip(),
-             "1 to 256 printable characters, with no blanks around them")  # fmt: skip
+INSTANCE = Rule("id", lambda text: names.is_word(text) and text not in (LINE, TOOLS),
+                f"{names.WORD}, and not {LINE!r} or {TOOLS!r}, which are queues of their own")  # fmt: skip
+"""An instance's id."""
+MODEL = Rule("name", names.is_model, names.MODEL)
 """A model's name, as stages may ask for it."""
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from common import names
 from common.model import Json
 from coordinator.language.errors import nearest, shown
 
@@ -55,6 +56,18 @@ def _tool_name(value: str) -> str:
     return value
 
 
+def _label(value: str) -> str:
+    if not names.is_word(value):
+        raise fault(f"{shown(value)} is no label that a worker can have: {names.WORD}")
+    return value
+
+
+def _model(value: str) -> str:
+    if not names.is_model(value):
+        raise fault(f"{shown(value)} is no name that a model can have: {names.MODEL}")
+    return value
+
+
 def _unique(values: list[str]) -> list[str]:
     for position, value in enumerate(values):
         if value in values[:position]:
@@ -65,6 +78,7 @@ def _unique(values: list[str]) -> list[str]:
 Expression = Annotated[str, PlainValidator(_expression)]
 Word = Annotated[str, Field(min_length=1, max_length=256)]
 Words = Annotated[list[Word], AfterValidator(_unique), Field(max_length=64)]
+Label = Annotated[str, AfterValidator(_label)]
 
 
 class Shape(BaseModel):
@@ -170,8 +184,8 @@ class LlmShape(AttemptShape):
 
     prompt: str | None = None
     messages: list[MessageShape] | None = Field(None, min_length=1, max_length=256)
-    model: Word | None = None
-    requires: Words = []
+    model: Annotated[str, AfterValidator(_model)] | None = None
+    requires: Annotated[list[Label], AfterValidator(_unique), Field(max_length=64)] = []
     json_schema: dict[str, Any] | None = None
     max_tokens: int = Field(512, ge=1, le=1_000_000)
     temperature: float = Field(0.0, ge=0, le=2)
