@@ -13,12 +13,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgpack
 import redis
 from redis import exceptions as faults
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 ENDS = ("completed", "failed", "cancelled", "rejected")
 BLOCK_S = 2.0
@@ -94,12 +97,16 @@ class Client:
     """
 
     def __init__(self, url: str = "redis://127.0.0.1:6379/0", namespace: str = "default") -> None:
-        """No connection is made yet. Raises InvalidValue."""
+        """No connection is made yet. Raises InvalidValue.
+
+        url: redis://, rediss://, unix:// or redis+sentinel://[user:password@]HOST:PORT,HOST:PORT/SERVICE[/DB], which
+        asks these Sentinels for the server, with the same user and password.
+        """
         if not re.fullmatch(r"[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*", namespace):
             raise InvalidValue(f"namespace: {namespace!r} must be letters, digits, - and _")
         options: dict[str, Any] = {"socket_timeout": BLOCK_S + ANSWER_S, "socket_connect_timeout": ANSWER_S}
         try:  # without the library's own retries, which might submit twice
-            self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
+            self._redis = _connection(url, options | {"retry": Retry(NoBackoff(), 0)})
         except ValueError as error:
             raise InvalidValue(f"url: {error}") from None
         if fixed := FORM_OF_REPLIES & self._redis.connection_pool.connection_kwargs.keys():
@@ -114,6 +121,9 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
+        asked = getattr(self._redis.connection_pool, "sentinel_manager", None)
+        for sentinel in asked.sentinels if asked else ():
+            sentinel.close()
         self._redis.close()
 
     def submit(
@@ -236,6 +246,25 @@ class Client:
             return {}
         wait.failures = 0
         return {key.decode(): [_event(*entry) for entry in entries] for key, entries in reply or ()}
+
+
+def _connection(url: str, options: dict[str, Any]) -> Any:
+    """A connection pool's client. Raises ValueError."""
+    scheme, asks_sentinels, _ = url.partition("+sentinel://")
+    if not asks_sentinels:
+        return redis.Redis.from_url(url, **options)
+    parts = urlsplit(url)
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    service, _, db = parts.path.strip("/").partition("/")
+    each = [parse_url(f"{scheme}://{credentials}{at}{host}/{db}?{parts.query}") for host in hosts.split(",")]  # type: ignore[no-untyped-call]
+    places = [(one.pop("host", ""), one.pop("port", 0)) for one in each]
+    if not service or not all(host and port for host, port in places):
+        raise ValueError("a Sentinel URL is redis+sentinel://HOST:26379,HOST:26379/SERVICE/0")
+    ssl = each[0].pop("connection_class", None) is not None
+    found = each[0] | {"ssl": ssl}
+    asking = {name: value for name, value in found.items() if name != "db"}  # of which Sentinels have none
+    sentinel: Any = Sentinel(places, sentinel_kwargs=options | asking)  # type: ignore[no-untyped-call]
+    return sentinel.master_for(service, **options, **found)
 
 
 class _Wait:

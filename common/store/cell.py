@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from common.store.client import Client, connect, connect_blocking
+from common.store.client import Client, connect, connect_blocking, disconnect
 from common.store.coordinators import Coordinators
 from common.store.inbox import Inbox
 from common.store.instances import Instances
@@ -69,5 +69,5 @@ class Cell:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self.client.aclose()
-        await self.blocking.aclose()
+        await disconnect(self.client)
+        await disconnect(self.blocking)

@@ -39,6 +39,8 @@ BLOCK_S = 5.0
 """The longest a blocking read waits before it looks up again."""
 ANSWER_S = 5.0
 """The longest a server may take to answer, or to take a connection."""
+SENTINEL_ANSWER_S = 2.0
+"""As ANSWER_S, of a Sentinel; there are others to ask."""
 _LIMITS = {"socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S}
 
 _PASSING = (
@@ -96,6 +98,14 @@ def connect_blocking(url: str) -> Client:
     return _client(url, **_LIMITS | {"socket_timeout": BLOCK_S + ANSWER_S}, retry=Retry(NoBackoff(), 0))
 
 
+async def disconnect(client: Client) -> None:
+    """Close its connections, those to Sentinels too."""
+    asked = getattr(client.connection_pool, "sentinel_manager", None)
+    for sentinel in asked.sentinels if asked else ():
+        await sentinel.aclose()
+    await client.aclose()
+
+
 def connect_sync(url: str) -> sync_redis.Redis:
     """A plain client for RQ, which has no asynchronous face. RQ's worker waits for jobs on it, and for that gives it a
     `socket_timeout` of 10 s more than it waits, where there is a shorter one. Raises StoreRefused for a bad URL."""
@@ -103,7 +113,7 @@ def connect_sync(url: str) -> sync_redis.Redis:
     with _url_checked(url):
         if urls.is_sentinel(url):
             hosts, service, extra = urls.sentinel_parts(url)
-            sentinel = sync_sentinel.Sentinel(hosts, sentinel_kwargs={"socket_timeout": 2.0, **extra}, **options)  # type: ignore[no-untyped-call]
+            sentinel = sync_sentinel.Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
             return sentinel.master_for(service, **options, **extra)  # type: ignore[no-any-return, no-untyped-call]
         client = sync_redis.Redis.from_url(url, **options)
         _set_up(client.connection_pool, _SyncTls)
@@ -114,11 +124,17 @@ def _client(url: str, **options: Any) -> Client:
     with _url_checked(url):
         if urls.is_sentinel(url):
             hosts, service, extra = urls.sentinel_parts(url)
-            sentinel = Sentinel(hosts, sentinel_kwargs={"socket_timeout": 2.0, **extra}, **options)  # type: ignore[no-untyped-call]
+            sentinel = Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
             return sentinel.master_for(service, **options, **extra)
         client = redis.Redis.from_url(url, **options)
         _set_up(client.connection_pool, _Tls)
         return client
+
+
+def _asking(options: dict[str, Any]) -> dict[str, Any]:
+    """How Sentinels are asked: as the server, but the next one soon, and they have no databases."""
+    asking = {name: value for name, value in options.items() if name != "db"}
+    return asking | {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
 
 
 def _set_up(pool: Any, tls: type[_Tls | _SyncTls]) -> None:
