@@ -1,8 +1,8 @@
 """OpenTelemetry's traces, as OTLP/JSON exporters write them, told in the form of our own traces.
 
 Knows the GenAI semantic conventions, reads no file, and knows of a trace only its form: mappings in, mappings out. Each
-trace id is a workflow, each innermost span of a model a call: agents and wrappers around it repeat its tokens. A call
-waited for all that had ended when it began; time then, of tools or of the client, is a tool's.
+trace id with any is a workflow, each innermost span of a model a call: agents and wrappers around it repeat its tokens.
+A call waited for all that had ended when it began; time then, of tools or of the client, is a tool's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,8 +48,11 @@ def told_as_ours(name: str, documents: Sequence[Json]) -> list[Json]:
         known[span.id] = span
     if not traces:
         raise InvalidDocument(name, "has no spans: record some calls first")
-    first_ns = min(map(_start_ns, traces.values()))
-    return [_workflow(spans, first_ns) for spans in sorted(traces.values(), key=_start_ns)]
+    found = [(spans, calls) for spans in sorted(traces.values(), key=_start_ns) if (calls := _calls(spans))]
+    if not found:
+        raise InvalidDocument(name, f"has no span that is a call, which has {INPUT[0]}")
+    first_ns = _start_ns(found[0][0])
+    return [_workflow(spans, calls, first_ns) for spans, calls in found]
 
 
 def _spans(name: str, documents: Sequence[Json]) -> Iterator[_Span]:
@@ -113,11 +116,8 @@ def _start_ns(spans: Mapping[str, _Span]) -> int:
     return min(span.start_ns for span in spans.values())
 
 
-def _workflow(spans: Mapping[str, _Span], first_ns: int) -> dict[str, Json]:
-    calls, begun = _calls(spans), sorted(spans.values(), key=lambda span: span.start_ns)
-    if not calls:
-        fault = f"no span of trace {begun[0].trace} is a call, which has {INPUT[0]}: leave the trace out"
-        raise InvalidDocument(f"{begun[0].where}.traceId", fault)
+def _workflow(spans: Mapping[str, _Span], calls: Sequence[_Span], first_ns: int) -> dict[str, Json]:
+    begun = sorted(spans.values(), key=lambda span: span.start_ns)
     tenant = _told(begun, TENANT) or _told(begun, SERVICE) or "default"
     return {"calls": _steps(calls, spans), "tenant": tenant, "arrival_s": (begun[0].start_ns - first_ns) / 1e9}
 

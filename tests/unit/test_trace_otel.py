@@ -97,6 +97,12 @@ def test_only_the_innermost_span_of_a_model_is_a_call(tmp_path: Path) -> None:
     assert found.calls == (TracedCall("client", 301, 31), TracedCall("after all", 0, 0, (0,), 1.0))
 
 
+def test_a_trace_without_a_call_is_left_out_and_the_first_with_one_comes_at_0_s(tmp_path: Path) -> None:
+    health = span("health", 0, 1, traceId="c3")
+    (found,) = read(tmp_path, document(health, call("a", 7, 8)))
+    assert ([one.stage for one in found.calls], found.arrival_s) == (["a"], 0.0)
+
+
 def test_a_call_that_failed_but_tells_its_tokens_is_one(tmp_path: Path) -> None:
     (found,) = read(tmp_path, document(call("cut off", 0, 1, output=3, status={"code": 2})))
     assert found.calls == (TracedCall("cut off", 100, 3),)
@@ -137,7 +143,7 @@ PLAIN = call("a", 0, 1)
     ("spans", "place", "fault"),
     [
         ([], "otel.json", "has no spans"),
-        ([span("a", 0, 1)], "otel.json[0] span a.traceId", f"no span of trace a1 is a call, which has {INPUT}"),
+        ([span("a", 0, 1)], "otel.json", f"has no span that is a call, which has {INPUT}"),
         ([span("a", 0, 1, {OPERATION: "chat"})], f"otel.json[0] span a.{INPUT}", "whole number of tokens"),
         ([span("a", 0, 1, {INPUT: 5})], f"otel.json[0] span a.{OUTPUT}", "not None"),
         ([span("a", 0, 1, {INPUT: "5", OUTPUT: 5})], f"otel.json[0] span a.{INPUT}", "not '5'"),
@@ -155,7 +161,7 @@ PLAIN = call("a", 0, 1)
         ([span("a", 0, 1, {INPUT: 5, OUTPUT: 5, STAGE: 7})], f"otel.json[0] span a.{STAGE}", "must be a text, not 7"),
         ([PLAIN, call("b", 90_001, 90_002)], "otel.json[0] span b: the wait before it", "to 86400, not 90000"),
         ([PLAIN, span("b", 9, 90_001)], "otel.json[0] span a: the wait after it", "to 86400, not 90000"),
-        ([PLAIN | {"parentSpanId": "b"}, call("b", 0, 1, parentSpanId="a")], "span a.traceId", "is a call"),
+        ([PLAIN | {"parentSpanId": "b"}, call("b", 0, 1, parentSpanId="a")], "otel.json", "is a call"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_span_and_field(
