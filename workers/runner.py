@@ -223,7 +223,9 @@ class Runner:
         for (claim, _), counted in zip(batch, taken, strict=True):
             leases.drop(claim.request, claim.token)
             if not counted:
-                log.info("request %s: its lease was lost; this result does not count", claim.request)
+                log.info(
+                    "request %s: its lease was lost, or it was handed in before; this has no effect", claim.request
+                )
 
     def gone(self, request: str) -> None:
         """Its lease is lost or its workflow has ended: stop running it."""

@@ -96,9 +96,10 @@ class Queues:
         return reply[1].decode(), [request.decode() for request in reply[2]]
 
     async def finish(self, ended: Sequence[tuple[str, int, Outcome | AttemptFailed]]) -> list[bool]:
-        """Hand in (request, token, outcome or failure); False where it does not count.
+        """Hand in (request, token, outcome or failure); False where that has no effect.
 
-        Either the lease was lost, or the record cannot be read (which is logged); nothing was written then.
+        The lease was lost, or it was handed in before and only the reply was lost, or the record cannot be read (which
+        is logged); nothing was written then.
         """
         calls = []
         for request, token, outcome in ended:

@@ -1,16 +1,14 @@
 -- complete: the first holder of the current token to finish wins; its output is kept and its workflow told.
 -- KEYS[1] prefix
 -- ARGV 1 request, 2 token, 3 output (opaque), 4 tokens it has cost its tenant ('' where the engine does not say)
--- returns 1, also when this holder asks again; or 0 when the lease was lost: nothing is written then
+-- returns 1; or 0 when the lease was lost, or this holder was answered before: nothing is written then
 --@include base
 --@include post
 --@include queue
 --@include tenant
---@include again
-local call = 'complete ' .. ARGV[1] .. ' ' .. ARGV[2]
 local record = p .. 'request:' .. ARGV[1]
 local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
-if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return kept(call) or 0 end
+if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 detach(ARGV[1])
 wake_line()
 discharge(ARGV[1], ARGV[4])
@@ -18,4 +16,4 @@ redis.call('HINCRBY', p .. 'served', instance, 1)
 if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
   try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read
 end
-return keep(call, 1)
+return 1
