@@ -48,12 +48,6 @@ class Estimates:
         self._added.clear()
         return taken
 
-    def give_back(self, taken: Mapping[str, tuple[float, ...]]) -> None:
-        """What was taken could not be told; it is told the next time, with what has been learned since."""
-        since, self._added = self._added, {name: list(values) for name, values in taken.items()}
-        for name, values in since.items():
-            _fold(self._added, name, values)
-
     def chars_per_token(self, workflow: str, stage: StageSpec) -> float:
         """Characters of a prompt per token of it."""
         _, tokens, chars = self._read("prompt", workflow, stage, 3)

@@ -15,7 +15,7 @@ from coordinator.desk import Desk
 from coordinator.language.definition import Definition
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
-from coordinator.loops.janitor import janitor
+from coordinator.loops.janitor import Janitor
 from coordinator.loops.planner import Planner
 from coordinator.loops.recoverer import promoter, recoverer
 from coordinator.loops.relay import Relay
@@ -67,7 +67,7 @@ async def _until_stopped(desk: Desk) -> None:
         "recoverer": lambda: recoverer(desk),
         "promoter": lambda: promoter(desk),
         "planner": Planner(desk),
-        "janitor": lambda: janitor(desk),
+        "janitor": Janitor(desk),
         "relay": relay,
         "roster": Roster(desk),
     }

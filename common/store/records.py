@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import wire
 from common.errors import InvalidDocument
@@ -30,6 +30,20 @@ class Whereabouts:
     claimed_at: int | None
     place: int | None
     queued: int
+
+
+class Page(NamedTuple):
+    """What is learned in one call, under its id: (count, sum, ...) by name."""
+
+    call: str
+    sums: Mapping[str, tuple[float, ...]]
+
+
+def pages(added: Mapping[str, tuple[float, ...]]) -> list[Page]:
+    """What was observed, in as many calls as it takes."""
+    names = list(added)
+    parts = (names[at : at + PAGE] for at in range(0, len(names), PAGE))
+    return [Page(call_id(), {name: added[name] for name in part}) for part in parts]
 
 
 class Records:
@@ -192,12 +206,12 @@ class Records:
         sums = ((name.decode("utf-8", "replace"), wire.unpack_sums(data)) for name, data in found.items())
         return {name: values for name, values in sums if values}
 
-    async def learn(self, added: Mapping[str, tuple[float, ...]], window: int) -> None:
-        """Add (count, sum, ...) to the fading sums, each observation taking 1/window off what was there before."""
-        names = list(added)
-        for at in range(0, len(names), PAGE):
-            page = {name: added[name] for name in names[at : at + PAGE]}
-            await self._scripts.run("learn", window, wire.pack_for_lua(page), call_id())
+    async def learn(self, page: Page, window: int) -> None:
+        """Add (count, sum, ...) to the fading sums, each observation taking 1/window off what was there before.
+
+        After an error it may have been added, or not; the same page sent again within ten minutes adds nothing more.
+        """
+        await self._scripts.run("learn", window, wire.pack_for_lua(page.sums), page.call)
 
     async def server(self) -> dict[str, Any]:
         """Version and settings of the server that matter to us."""

@@ -21,6 +21,7 @@ from common.model import InstanceProfile
 from common.settings import load as load_settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from common.store.records import pages
 from coordinator.estimates import WINDOW
 from coordinator.language.compiler import compile_definition
 from hexgen_flow.client import Client, Event, NotInTime, WorkflowId
@@ -83,7 +84,8 @@ async def _teach(url: str, deployment: Deployment, load: Load, known: Sequence[D
     """The coordinator is to know what the simulator's policies do: the means of the trace, and their own numbers."""
     values = load_settings(redis_url=url, namespace=NAMESPACE)
     async with Cell.opened(values.redis_url, values.namespace) as cell:
-        await cell.records.learn(lessons(load.trace, known), WINDOW)
+        for page in pages(lessons(load.trace, known)):
+            await cell.records.learn(page, WINDOW)
         await cell.tuning.decide(0, {"why": "compared"}, None, deployment.policy, deployment.parameters)
 
 

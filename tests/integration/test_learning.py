@@ -1,11 +1,19 @@
 """What coordinators learn, shared through a real server: it adds up there as in memory, and damage is no trouble."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
+from common.errors import StoreUnavailable
+from common.settings import load
 from common.store.cell import Cell
-from common.store.records import PAGE
+from common.store.records import PAGE, Page, pages
+from common.store.scripts import Call, Scripts
+from coordinator.desk import Desk
 from coordinator.estimates import WINDOW, Estimates
 from coordinator.language.compiler import compile_definition
+from coordinator.loops.janitor import Janitor
 
 STAGE = compile_definition({"name": "w", "stages": {"s": {"prompt": "x", "when": "true"}}}).stages["s"]
 
@@ -17,11 +25,18 @@ def _told(*taken: bool) -> Estimates:
     return known
 
 
+async def learn(cell: Cell, added: Mapping[str, tuple[float, ...]]) -> list[Page]:
+    sent = pages(added)
+    for page in sent:
+        await cell.records.learn(page, WINDOW)
+    return sent
+
+
 async def test_sums_fade_in_the_store_as_in_memory(cell: Cell) -> None:
     first, later = (False, True, True), [True, False, False] * 233
     one, both = _told(*first), _told(*first, *later)
-    await cell.records.learn(one.take_added(), WINDOW)
-    await cell.records.learn(_told(*later).take_added(), WINDOW)
+    await learn(cell, one.take_added())
+    await learn(cell, _told(*later).take_added())
     expected = both.take_added()
     found = await cell.records.learned()
     assert found.keys() == expected.keys()
@@ -31,16 +46,51 @@ async def test_sums_fade_in_the_store_as_in_memory(cell: Cell) -> None:
 
 async def test_more_names_than_fit_one_call(cell: Cell) -> None:
     added = {f"output/w/s{number}/": (1.0, float(number)) for number in range(2 * PAGE + 1)}
-    await cell.records.learn(added, WINDOW)
+    assert len(await learn(cell, added)) == 3
     assert await cell.records.learned() == added
-    await cell.records.learn({}, WINDOW)
+    assert await learn(cell, {}) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"12.5", b"\xc1", b"\x92\x01\xa1x", b"\x93\x01\x01\x01"])
 async def test_what_cannot_be_read_is_learned_anew(cell: Cell, damage: bytes) -> None:
     await cell.client.hset(cell.keys.learned, "tool/w/s/", damage)
     await cell.client.hset(cell.keys.learned, "tool/w/t/", damage)
-    await cell.records.learn({"tool/w/s/": (1.0, 3.0)}, WINDOW)
+    await learn(cell, {"tool/w/s/": (1.0, 3.0)})
     fresh = Estimates()
     fresh.replace(await cell.records.learned())
     assert (await cell.records.learned())["tool/w/s/"] in ((1.0, 3.0), (2.0 - 1 / WINDOW, 3.0))
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_what_was_learned_counts_once_if_the_store_goes_away_in_the_midst_of_it(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    async def at_once(seconds: float) -> None: ...
+
+    send, sent = Scripts._send, 0
+
+    async def breaks(scripts: Scripts, calls: Sequence[Call]) -> list[Any]:
+        nonlocal sent
+        sent += calls[0].script == "learn"
+        if sent != 2:
+            return await send(scripts, calls)
+        if arrives:
+            await send(scripts, calls)
+        raise StoreUnavailable("Redis is away")
+
+    monkeypatch.setattr("common.clock.sleep", at_once)
+    desk = Desk(cell, load(policy="hexgen"))
+    turn = Janitor(desk)
+    for number in range(2 * PAGE + 1):
+        desk.estimates.saw_branch(f"w{number}", STAGE, taken=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scripts, "_send", breaks)
+        with pytest.raises(StoreUnavailable):
+            await turn()
+    again = f"w{PAGE}"  # of the page that broke
+    desk.estimates.saw_branch(again, STAGE, taken=False)
+    await turn()
+    once = {f"when/w{number}/s/": (1.0, 1.0) for number in range(2 * PAGE + 1)}
+    assert await cell.records.learned() == once
+    await turn()
+    assert await cell.records.learned() == once | {f"when/{again}/s/": (2.0 - 1 / WINDOW, 1.0 - 1 / WINDOW)}

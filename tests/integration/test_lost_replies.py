@@ -11,6 +11,7 @@ from common.events import Completed, Failed, Outcome
 from common.store.cell import Cell
 from common.store.inbox import End
 from common.store.queues import Room
+from common.store.records import pages
 from common.store.scripts import Call, Scripts
 
 
@@ -59,7 +60,8 @@ async def test_what_a_holder_hands_in_that_was_overtaken_has_no_effect(lossy: Ce
 
 async def test_figures_are_learned_once(lossy: Cell) -> None:
     for count in (1.0, 2.0):
-        await lossy.records.learn({"tool/w/s/": (1.0, 3.0)}, 1_000_000_000)
+        (page,) = pages({"tool/w/s/": (1.0, 3.0)})
+        await lossy.records.learn(page, 1_000_000_000)
         assert (await lossy.records.learned())["tool/w/s/"] == pytest.approx((count, 3 * count))
 
 

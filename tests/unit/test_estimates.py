@@ -199,15 +199,6 @@ def test_what_another_version_observed_is_no_trouble():
     assert one.output_tokens("w", STAGES["hinted"]) == 40
 
 
-def test_what_could_not_be_told_is_told_the_next_time():
-    known = Estimates()
-    known.learn("w", STAGES["hinted"], answer(output_tokens=10))
-    taken = known.take_added()
-    known.learn("w", STAGES["hinted"], answer(output_tokens=20))
-    known.give_back(taken)
-    assert known.take_added()[OUTPUT] == pytest.approx((1 + 499 / 500, 20 + 10 * 499 / 500))
-
-
 def test_names_have_a_bound(monkeypatch):
     monkeypatch.setattr("coordinator.estimates.MOST_NAMES", 3)
     known = Estimates()
