@@ -264,7 +264,7 @@ def _connection(url: str, options: dict[str, Any]) -> Any:
     found = each[0] | {"ssl": ssl}
     asking = {name: value for name, value in found.items() if name != "db"}  # of which Sentinels have none
     sentinel: Any = Sentinel(places, sentinel_kwargs=options | asking)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(service, **options, **found)
+    return sentinel.master_for(service, **(options | found))
 
 
 class _Wait:

@@ -73,3 +73,10 @@ def test_tls_is_for_the_server_and_the_sentinels() -> None:
         for options in (pool.connection_kwargs, *asked):
             assert (options["username"], options["password"], options["ssl_cert_reqs"]) == ("me", "s:cret", "none")
         assert pool.connection_kwargs["db"] == DATABASE
+
+
+def test_time_limits_of_the_url_are_for_the_server_and_the_sentinels() -> None:
+    with Client("redis+sentinel://h:1/main?socket_timeout=3") as client:
+        pool = client._redis.connection_pool
+        asked = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
+        assert [options["socket_timeout"] for options in (pool.connection_kwargs, *asked)] == [3, 3]
