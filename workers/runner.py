@@ -125,7 +125,15 @@ class Runner:
 
     async def _woken(self) -> bool:
         # A blocking read must not be cut short: it would cost its connection. So it may outlive one turn of the loop.
-        return await patiently(lambda: self._cell.queues.wait(self._seat.instance), "wait for requests")
+        return await patiently(self._wait_for_wake, "wait for requests")
+
+    async def _wait_for_wake(self) -> bool:
+        try:
+            return await self._cell.queues.wait(self._seat.instance)
+        except StoreUnavailable:  # the wake may have been taken, and lost on the way: look
+            self._queue_empty = False
+            self._room_changed.set()
+            raise
 
     async def _start(self, claim: Claim) -> None:
         assert self._leases is not None

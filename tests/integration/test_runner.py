@@ -1,7 +1,7 @@
 """A worker's main loop on a real server: claiming, leases, abort, patience, draining."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit
 from common.store.queues import Seat
-from common.store.scripts import Scripts
+from common.store.scripts import Call, Scripts, load
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
@@ -180,6 +180,36 @@ async def test_a_worker_claims_no_oftener_than_something_is_pushed(
         bench.engine.gates[f"r{number}"].set()
         assert len(await bench.mail(1)) == 1  # which the next push answers
     assert ran.count("claim") == 10
+
+
+@pytest.mark.parametrize("running", [0, 1])
+async def test_a_wake_that_is_lost_with_its_connection_delays_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, running: int
+) -> None:
+    client, send = bench.cell.client, Scripts._send
+    await bench.push(*["one"] * running, first=1)
+    await bench.engine.until(lambda engine: engine.running == running)
+    waiting: list[str] = []
+    while not waiting:
+        found = await client.client_list()
+        waiting = [one["id"] for one in found if one["cmd"] == "bzpopmin" and "b" in one["flags"]]
+
+    async def send_and_break(scripts: Scripts, calls: Sequence[Call]) -> list[Any]:
+        """In one go, so that the server has no time to tell the reader that it was woken."""
+        if calls[0].script != "commit_step":
+            return await send(scripts, calls)
+        pipeline = client.pipeline(transaction=False)
+        pipeline.execute_command("EVALSHA", load("commit_step").sha, 1, bench.cell.keys.prefix, *calls[0].args)
+        pipeline.client_kill_filter(_id=waiting[0])
+        committed, killed = await pipeline.execute()
+        assert killed == 1
+        return [committed]
+
+    await client.script_load(load("commit_step").source)
+    monkeypatch.setattr(Scripts, "_send", send_and_break)
+    await bench.push("late")
+    async with asyncio.timeout(3):  # less than one wait
+        await bench.engine.until(lambda engine: engine.running == running + 1)
 
 
 async def test_a_failure_is_told_with_its_kind(bench: Bench) -> None:
