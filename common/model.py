@@ -165,9 +165,9 @@ class Push:
     Queue score = enqueued_at + offset_ms (the order policy's); load_ms is what it adds to the instance's backlog;
     budget_ms its share of the remaining SLO; prompt_tokens the estimate that the worker's admission uses; prefix the
     `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow;
-    requires, features: labels and features that an instance must have for it; longer_than: the longest prompt of the
-    instances that serve it but for the length of its own, in tokens (0: there are none); tenant pays price
-    (`common.policy.fairness`) for it, in tokens (empty: nobody does).
+    requires, features: labels and features that an instance must have for it; longer_than: in the line, the
+    longest prompt of the instances that serve it but for the length of its own, in tokens (0: there are none); tenant
+    pays price (`common.policy.fairness`) for it, in tokens (empty: nobody does).
     """
 
     request: str

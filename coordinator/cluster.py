@@ -17,6 +17,8 @@ from coordinator.language.definition import LlmBody, StageSpec
 from coordinator.shares import Shares
 
 LONGEST_LOAD_MS = 1 << 40
+_Wanted = tuple[str | None, frozenset[str], frozenset[str]]
+"""Model, labels and features that a request asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Cluster:
         self.turn = turn
         self.tools = tools
         self.shares = Shares()
-        self._serving: dict[tuple[str | None, frozenset[str], frozenset[str]], list[Instance]] = {}
+        self._serving: dict[_Wanted, list[Instance]] = {}
+        self._longest: dict[_Wanted, list[int]] = {}
         self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
 
@@ -80,8 +83,10 @@ class Cluster:
 
         Of those that take less than `below`; 0 if there are none.
         """
-        able = [i.profile.longest_prompt for i in self._registered if serves(i, model, requires, features)]
-        return max((longest for longest in able if longest < below), default=0)
+        key = (model, requires, features)
+        if key not in self._longest:
+            self._longest[key] = [i.profile.longest_prompt for i in self._registered if serves(i, *key)]
+        return max((longest for longest in self._longest[key] if longest < below), default=0)
 
     def choose(self, instances: Sequence[Instance], call: Waiting) -> tuple[int, float]:
         """The policy's choice among these, and the wait to expect there in s."""

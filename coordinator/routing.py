@@ -138,9 +138,10 @@ def _aim_llm(name: str, at: Place, body: LlmBody, scope: Scope, cluster: Cluster
     output_tokens = estimates.output_tokens(name, at.spec)
     costs = [exec_s(instance.profile, prompt_tokens, output_tokens) for instance in able]
     mean_s = sum(costs) / len(costs)
-    longer_than = cluster.longest_ever(*wanted, below=prompt_tokens)
-    goes_to, cost_s, wait_s = LINE, mean_s, 0.0
-    if not cluster.policy.late:
+    goes_to, cost_s, wait_s, longer_than = LINE, mean_s, 0.0, 0
+    if cluster.policy.late:
+        longer_than = cluster.longest_ever(*wanted, below=prompt_tokens)
+    else:
         chosen, wait_s = cluster.choose(able, Waiting(prompt_tokens, output_tokens))
         goes_to, cost_s = able[chosen].id, costs[chosen]
     return _Aim(goes_to, cost_s, mean_s, wait_s, prompt_tokens, round(output_tokens), call, *wanted[1:], longer_than)

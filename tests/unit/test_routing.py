@@ -156,7 +156,8 @@ def test_a_policy_that_binds_late_sends_to_the_line_at_the_mean_cost(name):
     assert push.offset_ms == pytest.approx(1000 * (100 - 0.5 * path) if name == "flow" else 0, abs=1)
 
 
-def test_a_request_tells_the_longest_prompt_of_those_that_would_serve_it_were_it_shorter():
+@pytest.mark.parametrize(("name", "expected"), [("flow", [0, 100, 500]), ("hexgen", [0, 0, 0])])
+def test_in_the_line_a_request_tells_the_longest_prompt_of_those_that_would_serve_it_were_it_shorter(name, expected):
     def with_room(name, tokens, **changes):
         return instance(name, profile=replace(TWO[0].profile, context_tokens=tokens), **changes)
 
@@ -167,10 +168,10 @@ def test_a_request_tells_the_longest_prompt_of_those_that_would_serve_it_were_it
     told = []
     for tokens in (100, 500, 1000):
         bench = Bench({"stages": {"a": {"prompt": "x" * 4 * tokens, "model": "m"}}}, instances=instances)
-        bench.cluster.policy = policy("flow")
+        bench.cluster.policy = policy(name)
         bench.submit()
         told.append(bench.of("a").longer_than)
-    assert told == [0, 100, 500]
+    assert told == expected
 
 
 def test_the_tenant_that_has_had_less_goes_first_where_the_policy_says_so():
