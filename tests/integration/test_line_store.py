@@ -278,6 +278,15 @@ async def test_what_nobody_can_take_goes_back_to_its_workflow(cell: Cell) -> Non
     assert await backlog(cell) == {LINE: 100}
 
 
+async def test_what_has_left_the_line_is_not_sought_in_all_its_lanes(cell: Cell) -> None:
+    seat = await lined_up(cell, *(late(f"r{number}", f"s{number}", **demand) for number, demand in enumerate(DEMANDS)))
+    assert await place(cell, seat, "r1") == [True]
+    await cell.client.config_resetstat()
+    assert await cell.line.give_back(["r1"]) == 0
+    assert (await cell.client.info("commandstats"))["cmdstat_zscore"]["calls"] == 1
+    assert await queued(cell) == ["r1"]
+
+
 async def test_the_end_of_a_workflow_takes_its_requests_out_of_the_line_and_off_instances(cell: Cell) -> None:
     seat = await lined_up(cell, late("r1", "s"), late("r2", "t"))
     await place(cell, seat, "r1")

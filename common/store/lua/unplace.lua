@@ -7,12 +7,13 @@
 --@include queue
 --@include tenant
 --@include tell
--- The lane in which a request waits, also where its record cannot be read.
+-- The lane in which a request waits: the one that its record names or, where that cannot be read, any.
 local function lane_of(id)
-  local lane = queue_of(id, 'line')
-  if redis.call('ZSCORE', p .. 'queue:' .. lane, id) then return lane end
-  for _, other in ipairs(redis.call('SMEMBERS', p .. 'lanes')) do
-    if redis.call('ZSCORE', p .. 'queue:' .. other, id) then return other end
+  local named = try('HGET', p .. 'request:' .. id, 'lane')
+  local lanes = named and {named} or redis.call('SMEMBERS', p .. 'lanes')
+  if not named then lanes[#lanes + 1] = 'line' end
+  for _, lane in ipairs(lanes) do
+    if redis.call('ZSCORE', p .. 'queue:' .. lane, id) then return lane end
   end
 end
 local given = 0
