@@ -19,9 +19,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.clock.sleep", at_once)
 
 
-async def test_all_leases_that_ran_out_together_are_ended_in_one_look(cell: Cell) -> None:
+@pytest.mark.parametrize("lost", [0, MANY - 1])
+async def test_all_leases_that_ran_out_together_are_ended_in_one_look(cell: Cell, lost: int) -> None:
+    """Also where the records of the oldest are lost."""
     seat = await dispatched(cell, *(push(f"r{i}", f"s{i}") for i in range(MANY)))
     assert len(await cell.queues.claim(seat, "c1", 0, Room(MANY, 1_000_000, 1_000_000))) == MANY
+    for request in (await cell.client.zrange(cell.keys.leases, 0, -1))[:lost]:
+        await cell.client.delete(cell.keys.request(request.decode()))
     await cell.queues.reap(LEASE_MS, 3)
     await cell.client.hset(cell.keys.server, "since", 0)
     await recoverer(Desk(cell, load(policy="hexgen")))

@@ -1,9 +1,9 @@
 -- reap: leases nobody renewed end. The request keeps its age and is given back: its instance may be gone, or have come back as
 -- another; after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
--- ARGV 1 lease ms, 2 losses allowed, 3 leases at most, 4 dead letters kept
+-- ARGV 1 lease ms, 2 losses allowed, 3 leases at most that are told, 4 dead letters kept
 -- returns {'grace'} within one lease of a server start or failover (nobody could renew), else
---   {'ok', {request, workflow, node, claimant, losses, ...}}: what was lost
+--   {'ok', {request, workflow, node, claimant, losses, ...}}: what was lost; nothing when no lease is left that has ended
 --@include base
 --@include post
 --@include queue
@@ -15,21 +15,23 @@ local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
 if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace'} end
 local lost = {}
-local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
-for _, id in ipairs(ids) do
+local function lose(id)
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
   local workflow, node, claimant = unpack(try('HMGET', record, 'workflow', 'node', 'claimant') or {})
-  if workflow and node then
-    local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
-    for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
-    if losses >= tonumber(ARGV[2]) then
-      detach(id)
-      redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
-      tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
-    else
-      give_back(id, workflow, node)
-    end
+  if not (workflow and node) then return end
+  local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
+  for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
+  if losses >= tonumber(ARGV[2]) then
+    detach(id)
+    redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
+    tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
+  else
+    give_back(id, workflow, node)
   end
 end
+repeat -- a lease without a request that can be read just ends: it does not hide those behind it
+  local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
+  for _, id in ipairs(ids) do lose(id) end
+until #lost > 0 or #ids == 0
 return {'ok', lost}
