@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     the policy than its own, and stay with the coordinators.
     """
 
-    model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore", env_ignore_empty=True)
 
     redis_url: Annotated[str, _as_used(urls.check)] = "redis://127.0.0.1:6379/0"
     namespace: Annotated[str, _as_used(Keys)] = "default"
@@ -95,19 +95,26 @@ class Settings(BaseSettings):
             raise ValueError(f"must be a JSON object such as {_EXAMPLES[info.field_name or '']}")
         return value
 
-    @property
-    def values(self) -> dict[str, float]:
-        """Other numbers of the policy than its own, by name."""
-        return {**({} if self.alpha is None else {"alpha": self.alpha}), **self.parameters}
-
     def rules(self) -> Rules:
         """The policy with these numbers. Raises InvalidDocument for one that it does not take."""
         try:
-            return registry.policy(self.policy, self.values)
+            return registry.policy(self.policy, self._given)
         except InvalidDocument as error:
-            if self.alpha is not None and error.field == "alpha":
+            if error.field not in self.parameters:
                 raise InvalidDocument(_place("alpha"), error.message) from None
             raise InvalidDocument(_place("parameters"), str(error)) from None
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Other numbers of the policy than its own, by name, as `rules` has found them good; r as the alpha it is."""
+        found = self._given
+        if "r" in found:
+            found["alpha"] = registry.alpha_of(found.pop("r"))
+        return found
+
+    @property
+    def _given(self) -> dict[str, float]:
+        return {**({} if self.alpha is None else {"alpha": self.alpha}), **self.parameters}
 
     @property
     def lease_ms(self) -> int:

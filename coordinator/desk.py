@@ -38,10 +38,10 @@ class Desk:
         self.cell = cell
         self.settings = settings
         self.own = OwnDefinitions(cell.records, definitions, settings.keep_definition_ms)
+        self.policy: Rules = settings.rules()
         self._own_values = settings.values
         self.values: dict[str, float] = self._own_values
         self._taken = NONE
-        self.policy: Rules = settings.rules()
         self.others: Mapping[str, str] = {}
         """The policies of the other coordinators, by name, as the roster has seen them last."""
         self.estimates = Estimates()

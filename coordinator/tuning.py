@@ -11,7 +11,7 @@ from itertools import count, islice
 from statistics import fmean, stdev
 from typing import Protocol
 
-from common.policy.registry import BETA, RATIOS
+from common.policy.registry import RATIOS, alpha_of
 from common.policy.rules import Weights
 
 Values = dict[str, float]
@@ -66,7 +66,7 @@ def candidates(policy: str, current: Mapping[str, float]) -> list[Values]:
     now = in_force(policy, current)
     found = [now, in_force(policy, {})]
     if "alpha" in names:
-        found += [{"alpha": BETA / (BETA + ratio)} for ratio in RATIOS]
+        found += [{"alpha": alpha_of(ratio)} for ratio in RATIOS]
     else:
         found += [now | {name: _bounded(name, now[name] * factor)} for name in names for factor in FACTORS]
     return _distinct(found)

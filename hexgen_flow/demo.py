@@ -80,6 +80,8 @@ def environment(settings: Settings, data: Dataset) -> dict[str, str]:
         "HEXGEN_REDIS_URL": settings.redis_url,
         "HEXGEN_NAMESPACE": settings.namespace,
         "HEXGEN_DATABASES": json.dumps(dict(data.databases)),
+        "HEXGEN_ALPHA": "",  # of the user's own policy
+        "HEXGEN_PARAMETERS": "",
     }
 
 

@@ -53,7 +53,7 @@ def binds_late(name: str) -> bool:
 
 
 def takes(name: str) -> tuple[str, ...]:
-    """The numbers that a policy has: of its score, of its line, and those that any has. None where it is unknown."""
+    """The numbers that a policy has: of its score, of its line, and those that any has. Nothing if unknown."""
     if name not in POLICIES:
         return ()
     score = ("alpha", "r", "floor_s") if POLICIES[name].dispatch == SCORE else ()
@@ -76,7 +76,9 @@ def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
     rules = POLICIES[name]
     for field, value in (parameters or {}).items():
         if field not in takes(name):
-            raise InvalidDocument(field, f"is no parameter of policy {name}, which takes {', '.join(takes(name))}")
+            raise InvalidDocument(
+                field, f"is no parameter of policy {name}: leave it out; it takes {', '.join(takes(name))}"
+            )
         rules = _with(rules, field, value)
     return rules
 
@@ -84,6 +86,11 @@ def policy(name: str, parameters: Mapping[str, float] | None = None) -> Rules:
 def score_ratio(alpha: float) -> float:
     """The paper's two numbers as the one that counts: r = beta (1 - alpha) / alpha, in s^2."""
     return BETA * (1.0 - alpha) / max(alpha, 1e-9)
+
+
+def alpha_of(ratio: float) -> float:
+    """The alpha of a `score_ratio`."""
+    return BETA / (BETA + ratio)
 
 
 def _with(rules: Rules, field: str, value: float) -> Rules:

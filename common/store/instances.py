@@ -142,16 +142,17 @@ class Instances:
         """All there is to show of each instance; heard_s: since it last renewed its leases or registered, in s."""
         shown: list[dict[str, Json]] = []
         backlogs = await self.backlogs()
+        with translated():
+            heard_at = dict(await self._client.zrange(self._keys.instances, 0, -1, withscores=True))
+            seconds, micros = await self._client.time()
         for instance, load in await self._known():
             with translated():
                 queued = await self._client.zcard(self._keys.queue(instance.id))
-                heard_at = await self._client.zscore(self._keys.instances, instance.id) or 0
-                seconds, micros = await self._client.time()
             shown.append(
                 {
                     "instance": instance.id,
                     "status": instance.status,
-                    "heard_s": round(seconds + micros / 1e6 - heard_at / 1000, 1),
+                    "heard_s": round(seconds + micros / 1e6 - heard_at.get(instance.id.encode(), 0) / 1000, 1),
                     "profile": instance.profile.name,
                     "models": list(instance.models),
                     "labels": sorted(instance.labels),

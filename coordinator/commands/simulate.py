@@ -24,7 +24,7 @@ FOLDER = Path("simulation")
 @click.option("--rate", "rates", type=RATE, multiple=True, required=True, help="workflows per second (repeatable)")
 @click.option("--slo-scale", type=ABOVE_0, default=3.0, show_default=True,
               help="the deadline, in mean latencies of a workflow alone on unlimited A100s")  # fmt: skip
-@click.option("--alpha", type=Finite(0, 1), help="of hexgen [default 0.5]; hexgen:best finds its own")
+@click.option("--alpha", type=Finite(0, 1), help="of hexgen and hexgen-no-pq [default 0.5]; hexgen:best finds its own")
 @click.option("--plots", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="where plots go [default simulation; none with --json]")  # fmt: skip
 @click.option("--no-plots", is_flag=True, help="write no plots")

@@ -2,7 +2,7 @@
 
 Knows the GenAI semantic conventions, reads no file, and knows of a trace only its form: mappings in, mappings out. Each
 trace id with any is a workflow, each innermost span of a model a call: agents and wrappers around it repeat its tokens.
-A call waited for all that had ended when it began; time then, of tools or of the client, is a tool's.
+A call waited for all that had ended when it began; the time between, of tools or of the client, is a tool's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,8 +43,8 @@ def told_as_ours(name: str, documents: Sequence[Json]) -> list[Json]:
     traces: dict[str, dict[str, _Span]] = {}
     for span in _spans(name, documents):
         known = traces.setdefault(span.trace, {})
-        if span.id in known:
-            raise InvalidDocument(f"{span.where}.spanId", f"stands twice in trace {span.trace}: leave one out")
+        if span.id in known and span.fields != known[span.id].fields:  # the same again is a delivery that was repeated
+            raise InvalidDocument(f"{span.where}.spanId", f"stands for two spans of trace {span.trace}: leave one out")
         known[span.id] = span
     if not traces:
         raise InvalidDocument(name, "has no spans: record some calls first")
@@ -135,7 +135,7 @@ def _is_call(span: _Span) -> bool:
     told = [any(name in span.attributes for name in names) for names in (INPUT, OUTPUT)]
     status = span.fields.get("status")
     failed = isinstance(status, dict) and status.get("code") in (2, "STATUS_CODE_ERROR")
-    return operation not in NO_CALLS and (all(told) or (not failed and (any(told) or operation in CALLS)))
+    return operation not in NO_CALLS and (all(told) or (operation in CALLS and not failed))
 
 
 def _outwards(span: _Span, spans: Mapping[str, _Span]) -> Iterator[_Span]:

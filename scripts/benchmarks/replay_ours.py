@@ -58,6 +58,8 @@ def run(deployment: Deployment, load: Load, known: Sequence[Document], give_up_s
         environment = os.environ | {
             "HEXGEN_REDIS_URL": server.url,
             "HEXGEN_NAMESPACE": NAMESPACE,
+            "HEXGEN_ALPHA": "",  # of the user's own policy
+            "HEXGEN_PARAMETERS": "",
         }
         asyncio.run(_teach(server.url, deployment, load, known))
         others: dict[Path, Process] = {}

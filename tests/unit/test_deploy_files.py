@@ -67,8 +67,8 @@ def _redis_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEXGEN_REDIS_URL", "redis://127.0.0.1:6379/0")
 
 
-def test_the_procfile_runs_every_role() -> None:
-    assert {parse(words) for words in procfile().values()} == ROLES
+def test_the_procfile_runs_every_role_that_needs_no_extra() -> None:
+    assert {parse(words) for words in procfile().values()} == ROLES - {"tuner"}  # when one ends, all do
 
 
 def test_compose_runs_every_role() -> None:
@@ -115,7 +115,7 @@ def test_extras_exist_and_the_tuner_has_what_it_simulates_with() -> None:
     given = {name: part["build"]["args"]["EXTRAS"] for name, part in parts().items() if "args" in part["build"]}
     (default,) = [words[1] for words in docker_stages()["build"] if words[0] == "ARG"]
     assert {default.removeprefix("EXTRAS="), *given.values()} <= set(extras)
-    assert given == {"tuner": "sim"}
+    assert given["tuner"] == "sim"
     assert any(wanted.startswith("numba") for wanted in extras["sim"])
 
 

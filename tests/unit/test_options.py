@@ -41,7 +41,10 @@ def test_a_worker_refuses_what_it_cannot_use(options: list[str], said: str) -> N
         ("harm", "'--parameter': 'harm' must be a name, =, and a number"),
         ("harm=much", "'--parameter': 'harm=much' must be a name, =, and a number"),
         ("harm=inf", "--parameter / HEXGEN_PARAMETERS.harm: inf must be a finite number"),
-        ("charm=1", "--parameter / HEXGEN_PARAMETERS: charm: is no parameter of policy flow, which takes wait, "),
+        (
+            "charm=1",
+            "--parameter / HEXGEN_PARAMETERS: charm: is no parameter of policy flow: leave it out; it takes wait, ",
+        ),
     ],
 )
 def test_a_coordinator_refuses_a_parameter_that_its_policy_does_not_have(given: str, said: str) -> None:
@@ -52,7 +55,7 @@ def test_a_coordinator_refuses_a_parameter_that_its_policy_does_not_have(given: 
 
 def test_a_coordinator_refuses_an_alpha_for_a_policy_that_has_none() -> None:
     result = CliRunner().invoke(main, ["coordinator", "--policy", "vllm", "--alpha", "0.3"])
-    said = "--alpha / HEXGEN_ALPHA: is no parameter of policy vllm, which takes fairness, hopeless_last"
+    said = "--alpha / HEXGEN_ALPHA: is no parameter of policy vllm: leave it out; it takes fairness, hopeless_last"
     assert (result.exit_code, result.output) == (2, f"Error: {said}\n")
 
 

@@ -59,12 +59,14 @@ def test_a_bad_value_is_told_with_its_flag_and_its_variable(
     ("settings", "said"),
     [
         ({"parameters": {"harm": -1}}, "--parameter / HEXGEN_PARAMETERS: harm: must be a number from 0, not -1.0"),
-        ({"parameters": {"alpha": 0.5}}, "--parameter / HEXGEN_PARAMETERS: alpha: is no parameter of policy flow, "
-         "which takes wait, decode, harm, harm_decode, urgency, path, fairness, hopeless_last"),
+        ({"parameters": {"alpha": 0.5}}, "--parameter / HEXGEN_PARAMETERS: alpha: is no parameter of policy flow: "
+         "leave it out; it takes wait, decode, harm, harm_decode, urgency, path, fairness, hopeless_last"),
         ({"policy": "hexgen", "parameters": {"wait": 1}}, "--parameter / HEXGEN_PARAMETERS: wait: is no parameter of "
-         "policy hexgen, which takes alpha, r, floor_s, fairness, hopeless_last"),
-        ({"policy": "ray", "alpha": 0.3}, "--alpha / HEXGEN_ALPHA: is no parameter of policy ray, which takes "
-         "fairness, hopeless_last"),
+         "policy hexgen: leave it out; it takes alpha, r, floor_s, fairness, hopeless_last"),
+        ({"policy": "hexgen", "alpha": 0.3, "parameters": {"alpha": 2}},
+         "--parameter / HEXGEN_PARAMETERS: alpha: 2.0 must be between 0 and 1"),
+        ({"policy": "ray", "alpha": 0.3}, "--alpha / HEXGEN_ALPHA: is no parameter of policy ray: leave it out; "
+         "it takes fairness, hopeless_last"),
     ],
 )  # fmt: skip
 def test_a_number_that_the_policy_does_not_take_is_refused_where_the_policy_is_used(
@@ -80,3 +82,16 @@ def test_alpha_is_one_of_the_parameters() -> None:
     assert load(policy="hexgen", alpha=0.3).rules() == policy("hexgen", {"alpha": 0.3})
     assert load(policy="hexgen").rules() == policy("hexgen", {"alpha": 0.5})
     assert load(policy="hexgen", alpha=0.3, parameters={"floor_s": 2}).values == {"alpha": 0.3, "floor_s": 2}
+
+
+def test_what_is_set_as_r_is_told_as_alpha_so_that_the_tuner_knows_what_is_in_force() -> None:
+    found = load(policy="hexgen", alpha=0.3, parameters={"r": 10, "floor_s": 2})
+    assert found.rules().r == 10
+    assert found.values == {"alpha": pytest.approx(100 / 110), "floor_s": 2}
+    assert policy("hexgen", found.values).r == pytest.approx(10)
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ALPHA", "PARAMETERS", "REDIS_URL"):
+        monkeypatch.setenv(f"HEXGEN_{name}", "")
+    assert load() == load(redis_url="redis://127.0.0.1:6379/0")

@@ -103,6 +103,12 @@ def test_a_trace_without_a_call_is_left_out_and_the_first_with_one_comes_at_0_s(
     assert ([one.stage for one in found.calls], found.arrival_s) == (["a"], 0.0)
 
 
+def test_a_span_that_was_delivered_twice_is_one_and_an_embedding_is_no_call(tmp_path: Path) -> None:
+    embedding = span("openai.embeddings", 1, 2, {INPUT: 30})
+    (found,) = read(tmp_path, document(embedding, call("a", 1, 2)), document(call("a", 1, 2)))
+    assert [one.stage for one in found.calls] == ["a"]
+
+
 def test_a_call_that_failed_but_tells_its_tokens_is_one(tmp_path: Path) -> None:
     (found,) = read(tmp_path, document(call("cut off", 0, 1, output=3, status={"code": 2})))
     assert found.calls == (TracedCall("cut off", 100, 3),)
@@ -145,7 +151,8 @@ PLAIN = call("a", 0, 1)
         ([], "otel.json", "has no spans"),
         ([span("a", 0, 1)], "otel.json", f"has no span that is a call, which has {INPUT}"),
         ([span("a", 0, 1, {OPERATION: "chat"})], f"otel.json[0] span a.{INPUT}", "whole number of tokens"),
-        ([span("a", 0, 1, {INPUT: 5})], f"otel.json[0] span a.{OUTPUT}", "not None"),
+        ([span("a", 0, 1, {OPERATION: "chat", INPUT: 5})], f"otel.json[0] span a.{OUTPUT}", "not None"),
+        ([span("a", 0, 1, {INPUT: 5})], "otel.json", "has no span that is a call"),
         ([span("a", 0, 1, {INPUT: "5", OUTPUT: 5})], f"otel.json[0] span a.{INPUT}", "not '5'"),
         ([span("a", 0, 1, {INPUT: 5.5, OUTPUT: 5})], f"otel.json[0] span a.{INPUT}", "not 5.5"),
         ([call("a", 0, 1, prompt=-5)], f"otel.json[0] span a.{INPUT}", "not '-5'"),
@@ -153,7 +160,7 @@ PLAIN = call("a", 0, 1)
         ([PLAIN | {"endTimeUnixNano": "0"}], "otel.json[0] span a.endTimeUnixNano", "nanoseconds since 1970, not 0"),
         ([PLAIN | {"startTimeUnixNano": "soon"}], "otel.json[0] span a.startTimeUnixNano", "not 'soon'"),
         ([PLAIN | {"startTimeUnixNano": "9" * 5000}], "otel.json[0] span a.startTimeUnixNano", "nanoseconds"),
-        ([PLAIN, call("a", 2, 3)], "otel.json[0] span a.spanId", "twice in trace a1"),
+        ([PLAIN, call("a", 2, 3)], "otel.json[0] span a.spanId", "two spans of trace a1"),
         ([PLAIN | {"spanId": ""}], "otel.json[0].resourceSpans[0].scopeSpans[0].spans[0].spanId", "must be a text"),
         ([PLAIN | {"traceId": None}], "otel.json[0] span a.traceId", "must be a text"),
         ([PLAIN | {"attributes": [5]}], "otel.json[0] span a.attributes", "must be a list of mappings"),
