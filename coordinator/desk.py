@@ -42,8 +42,8 @@ class Desk:
         self._own_values = settings.values
         self.values: dict[str, float] = self._own_values
         self._taken = NONE
-        self.others: Mapping[str, str] = {}
-        """The policies of the other coordinators, by name, as the roster has seen them last."""
+        self.others: Mapping[str, str] | None = None
+        """The policies of the other coordinators, by name, as the roster has seen them last; None: not yet."""
         self.estimates = Estimates()
         self.reports = Reports()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

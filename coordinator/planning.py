@@ -20,6 +20,7 @@ from common.prefix import BLOCK_CHARS, shared_blocks
 
 CHARS_PER_TOKEN = 4.0
 """Of a prompt whose length in characters is not known."""
+Demand = tuple[str | None, frozenset[str], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +67,16 @@ def wanted(seen: Lineup) -> Iterator[str]:
 def plan(seen: Lineup, asked: Mapping[str, Asked], rules: Rules, dice: Callable[[], float]) -> Plan:
     """The plan of a policy that binds late. asked: records of `wanted`; dice: numbers in [0, 1)."""
     now = seen.now / 1000
-    able = {
-        name: tuple(is_able(asked[name], at.instance) for at in seen.standings) for name in seen.line if name in asked
-    }
-    requests = [asked[name] for name in _first(able)]
+    able = _able([asked[name] for name in seen.line if name in asked], [at.instance for at in seen.standings])
+    first = _first(able)
+    requests = [asked[name] for name in first]
     calls = [_call(request, now) for request in requests]
     instances = [_at(standing, asked, now) for standing in seen.standings]
     _weigh(instances, calls, rules)
     candidates = [_filled(at) for at in instances]
     targets = [NONE] * len(calls)
     if any(map(is_open, candidates)) or rules.dispatch != LEAST_COST:
-        cached = [[cached_tokens(request, standing) for standing in seen.standings] for request in requests]
+        cached = [_cached(asked[name], able[name], seen.standings) for name in first]
         _choose(rules, calls, candidates, cached, dice, targets)
     starts = tuple(
         (request, seen.standings[m].instance) for request, m in zip(requests, targets, strict=True) if m != NONE
@@ -93,17 +93,34 @@ def placements(found: Plan, cost_ms: Callable[[Asked, Instance], int]) -> list[P
     ]
 
 
-def is_able(request: Asked, instance: Instance) -> bool:
-    """Whether the instance can serve the request at all."""
-    able = serves(instance, request.model, request.requires, request.features)
-    return able and request.prompt_tokens <= instance.profile.longest_prompt
+def _able(requests: Sequence[Asked], instances: Sequence[Instance]) -> dict[str, tuple[bool, ...]]:
+    """Which instances can serve each request at all. Most ask for the same: that is looked at once."""
+    demands: dict[Demand, list[bool]] = {}
+    longest = [instance.profile.longest_prompt for instance in instances]
+    found = {}
+    for request in requests:
+        key = demand(request)
+        if key not in demands:
+            demands[key] = [serves(instance, *key) for instance in instances]
+        found[request.request] = tuple(
+            able and request.prompt_tokens <= most for able, most in zip(demands[key], longest, strict=True)
+        )
+    return found
+
+
+def demand(request: Asked) -> Demand:
+    """What a request asks of an instance, but for the length of its prompt."""
+    return request.model, request.requires, request.features
+
+
+def _cached(request: Asked, able: Sequence[bool], standings: Sequence[Standing]) -> list[int]:
+    """Tokens of the prompt in the prefix cache of each instance; negative if that cannot serve the request."""
+    return [cached_tokens(request, at) if can else NONE for can, at in zip(able, standings, strict=True)]
 
 
 def cached_tokens(request: Asked, standing: Standing) -> int:
-    """Tokens of the prompt in the prefix cache of an instance; negative if that cannot serve the request."""
+    """Tokens of the prompt in the prefix cache of an instance."""
     prompt = request.prompt_tokens
-    if not is_able(request, standing.instance):
-        return NONE
     chars_per_token = request.characters / prompt if request.characters and prompt else CHARS_PER_TOKEN
     shared = shared_blocks(request.prefix, standing.cache) * BLOCK_CHARS / chars_per_token
     return max(0, min(int(shared), prompt - 1))
@@ -151,7 +168,7 @@ def _at(standing: Standing, asked: Mapping[str, Asked], now: float) -> _At:
         found.kv_tokens = sum(call.prompt_tokens for call, _, _ in running)
     else:
         bound += claimed
-    not_told = [(_call(request, now), max(0, cached_tokens(request, standing))) for request in bound]
+    not_told = [(_call(request, now), cached_tokens(request, standing)) for request in bound]
     return _At(standing, found, running, not_told)
 
 

@@ -15,7 +15,7 @@ from common.policy.registry import binds_late
 from common.store.line import MOST_SEEN
 from coordinator.cluster import load_ms
 from coordinator.desk import Desk
-from coordinator.planning import Plan, placements, plan, wanted
+from coordinator.planning import Demand, Plan, demand, placements, plan, wanted
 
 PAUSE_S = 0.002
 """Between two plans: what happens meanwhile is planned together."""
@@ -23,16 +23,16 @@ LEFT_S = 1.0
 """Between two looks at whether the line is still left to others."""
 MOST_REMEMBERED = 4 * MOST_SEEN
 UNSERVED_S = 1.0
-"""So long nobody must be able to take a request before its workflow hears of it: an instance may just be starting."""
+"""So long nobody must have what a request asks for, before its workflow hears: an instance may just be starting."""
 
 
 class Planner:
-    """Remembers the records of those that wait, and since when nobody can take a request."""
+    """Remembers the records of those that wait, and since when nobody has what some ask for."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._asked: dict[str, Asked] = {}
-        self._unserved: dict[str, float] = {}
+        self._unserved: dict[Demand | str, float] = {}
         self._dice = SystemRandom().random
 
     async def __call__(self) -> None:
@@ -41,29 +41,33 @@ class Planner:
         While a policy is being changed, the line is left to those who bind late: what one puts there and another gives
         back would go round and round.
         """
-        if not self._desk.policy.late and any(map(binds_late, self._desk.others.values())):
+        if self._is_left():
             await clock.sleep(LEFT_S)
             return
         await self._desk.cell.line.wait()
-        while await self.plan():
+        while not self._is_left() and await self.plan():
             pass
         await clock.sleep(PAUSE_S)
+
+    def _is_left(self) -> bool:
+        """Whether the line is for others, or may be: nobody has looked yet."""
+        others = self._desk.others
+        return not self._desk.policy.late and (others is None or any(map(binds_late, others.values())))
 
     async def plan(self) -> bool:
         """One plan, carried out. True if another may place more at once."""
         line = self._desk.cell.line
         seen = await line.survey(AHEAD)
         if not self._desk.policy.late:
-            await line.give_back(seen.line)
-            return len(seen.line) >= AHEAD
+            return await line.give_back(seen.line) > 0
         if not seen.line:
             return False
         found = await self._plan(seen)
-        await line.give_back(self._out_of_patience(found.unserved))
+        given_back = await line.give_back(self._out_of_patience(found.unserved))
         if not found.starts:
-            return False
+            return given_back > 0
         placed = await line.place(seen.plans, placements(found, self._cost_ms))
-        return placed is None or len(placed) >= AHEAD
+        return placed is None or len(placed) >= AHEAD or given_back > 0
 
     async def _plan(self, seen: Lineup) -> Plan:
         """Of the records that it needs, those read before are not read again, unless an attempt was made since."""
@@ -76,10 +80,15 @@ class Planner:
         return plan(seen, asked, self._desk.policy, self._dice)
 
     def _out_of_patience(self, unserved: Iterable[str]) -> list[str]:
-        """Those that nobody can take, and could for a while."""
+        """Those that ask for what nobody could give for a while: all of them, however many wait behind the first.
+
+        Their records are not remembered: routed anew, they may come back asking for something else.
+        """
         now = clock.monotonic_s()
-        self._unserved = {request: self._unserved.get(request, now) for request in unserved}
-        return [request for request, since in self._unserved.items() if now - since >= UNSERVED_S]
+        asked = {name: self._asked.pop(name, None) for name in unserved}
+        demands = {name: name if record is None else demand(record) for name, record in asked.items()}
+        self._unserved = {key: self._unserved.get(key, now) for key in demands.values()}
+        return [name for name, key in demands.items() if now - self._unserved[key] >= UNSERVED_S]
 
     def _cost_ms(self, request: Asked, instance: Instance) -> int:
         return load_ms(exec_s(instance.profile, request.prompt_tokens, request.expected_tokens))

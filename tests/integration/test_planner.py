@@ -13,6 +13,7 @@ from common import clock
 from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import LINE, InstanceProfile
+from common.policy.line import AHEAD
 from common.settings import load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
@@ -165,12 +166,40 @@ async def test_a_request_that_nobody_can_take_any_more_is_told_to_wait(cell: Cel
     assert await bench.waiting("b") == 1
 
 
+async def test_all_that_ask_for_what_nobody_has_are_told_however_many(cell: Cell) -> None:
+    bench = Bench(cell)
+    await bench.join("a", "special")
+    await bench.submit(*(f"w{number}" for number in range(3 * AHEAD)), model="special")
+    await cell.instances.evacuate("a", "draining")
+    await bench.planner.plan()
+    await clock.sleep(UNSERVED_S)
+    await bench.planner()
+    assert await bench.waiting(LINE) == 0
+
+
+async def test_what_comes_back_to_the_line_asking_for_less_is_looked_at_anew(cell: Cell) -> None:
+    bench = Bench(cell)
+    await bench.join()
+    await bench.submit("w1")
+    (request,) = (await cell.line.survey(AHEAD)).line
+    tokens = await cell.client.hget(cell.keys.request(request), "prompt_tokens")
+    await cell.client.hset(cell.keys.request(request), "prompt_tokens", 1_000_000)
+    await bench.planner.plan()
+    assert await bench.waiting(LINE) == 1
+    await cell.client.hset(cell.keys.request(request), "prompt_tokens", tokens)
+    await bench.planner.plan()
+    assert (await bench.waiting(LINE), await bench.waiting("a")) == (0, 1)
+
+
 async def test_under_a_policy_that_binds_early_the_line_is_given_back(cell: Cell) -> None:
     late, early = Bench(cell, "flow"), Bench(cell, "hexgen")
     await late.join()
     await early.join()
     await late.submit("w1")
     assert await late.waiting(LINE) == 1
+    await early.planner()  # it does not know yet whether others are there, who bind late
+    assert await late.waiting(LINE) == 1
+    await Roster(early.desk).meet()
     await early.planner()
     await completions(early.desk)
     assert (await late.waiting(LINE), await late.waiting("a")) == (0, 1)
