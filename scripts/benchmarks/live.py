@@ -119,6 +119,8 @@ def compare(
             figures = f"P95 {one.live.p95_s:.1f} s live, {expected_s:.1f} s simulated, {one.late_s:.2f} s late"
             tell(f"seed {one.seed}, {one.policy}: {figures}")
             found.append(one)
+        pool.close()  # else they are terminated, in the midst of their own end
+        pool.join()
     return hops_s, found
 
 
