@@ -83,12 +83,15 @@ class _Service:
                             "no more; it registers again", error, self._settings.namespace)  # fmt: skip
 
     async def _register(self) -> Seat:
-        info, options, register = self._info, self._options, self._cell.instances.register
-        epoch = await patiently(
-            lambda: register(options.instance, info.profile, info.models, options.labels, info.features),
-            "register",
-            self._stop.is_set,
-        )
+        info, options, cell = self._info, self._options, self._cell
+
+        async def register() -> int:
+            await cell.schema.check()
+            return await cell.instances.register(
+                options.instance, info.profile, info.models, options.labels, info.features
+            )
+
+        epoch = await patiently(register, "register", self._stop.is_set)
         log.info("instance %s is ready: %s, epoch %d", options.instance, info.profile.name, epoch)
         claimant = f"{options.instance}/{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         return Seat(options.instance, epoch, claimant)

@@ -14,6 +14,7 @@ from common.store.line import Line
 from common.store.offers import Offers
 from common.store.queues import Queues
 from common.store.records import Records
+from common.store.schema import Schema
 from common.store.traces import Traces
 from common.store.tuning import Tuning
 
@@ -33,6 +34,7 @@ class Cell:
     offers: Offers
     coordinators: Coordinators
     records: Records
+    schema: Schema
     traces: Traces
     tuning: Tuning
 
@@ -53,6 +55,7 @@ class Cell:
             offers=Offers(client, keys),
             coordinators=Coordinators(client, keys),
             records=Records(client, blocking, keys),
+            schema=Schema(client, keys),
             traces=Traces(client, keys),
             tuning=Tuning(client, blocking, keys),
         )

@@ -13,6 +13,7 @@ from common.events import Event, Outcome
 from common.model import LINE, Head, Json, Node, Push
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import GROUP, Keys, lane
+from common.store.schema import Schema
 from common.store.scripts import Call, Scripts, call_id
 
 KEEP_EVENTS = 1000
@@ -95,7 +96,11 @@ class Inbox:
         self._scripts = Scripts(client, keys.prefix)
 
     async def prepare(self) -> None:
-        """Make the streams and their group, from the first entry on; harmless when they exist."""
+        """Make the streams and their group, from the first entry on; harmless when they exist.
+
+        Raises StoreRefused, and makes nothing, where the namespace is another version's.
+        """
+        await Schema(self._client, self._keys).begin()
         with translated():
             for stream in (self._keys.submissions, self._keys.completions):
                 try:

@@ -46,6 +46,7 @@ class Keys:
         self.ended = self.prefix + "ended"
         self.dead = self.prefix + "dead"
         self.server = self.prefix + "server"
+        self.schema = self.prefix + "schema"
         self.lanes = self.prefix + "lanes"
         self.learned = self.prefix + "learned"
         self.workflows = self.prefix + "workflows"

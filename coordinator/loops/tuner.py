@@ -27,6 +27,7 @@ from common.settings import Settings
 from common.store.cell import Cell
 from common.store.client import connect_sync, translated
 from common.store.keys import Keys
+from common.store.schema import check_sync
 from coordinator.loops.round import Plan, due, tune_once
 from coordinator.replay import warm
 
@@ -126,8 +127,9 @@ def serve(settings: Settings, plan: Plan) -> None:
 def _served(settings: Settings) -> bool:
     """Whether RQ ended because it was told to."""
     with suppress(StoreUnavailable), translated():
-        connection = connect_sync(settings.redis_url)
-        queue = Queue(Keys(settings.namespace).tuner, connection=connection, serializer=JSONSerializer, job_class=Round)
+        connection, keys = connect_sync(settings.redis_url), Keys(settings.namespace)
+        check_sync(connection, keys)
+        queue = Queue(keys.tuner, connection=connection, serializer=JSONSerializer, job_class=Round)
         worker = TunerWorker(
             [queue], name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", connection=connection,
             serializer=JSONSerializer, job_class=Round, maintenance_interval=30, log_job_description=False,

@@ -23,6 +23,7 @@ from common.settings import Settings
 from common.store.client import connect_sync, translated
 from common.store.keys import TICKET_FUNCTION, Keys
 from common.store.offers import Offer
+from common.store.schema import check_sync
 from workers.tools import execution
 from workers.tools.registry import names, preload
 
@@ -160,6 +161,7 @@ def _work(settings: Settings) -> bool:
     with translated():
         connection = connect_sync(settings.redis_url)
         keys, beat_s = Keys(settings.namespace), max(1, min(LONGEST_BEAT_S, settings.lease_ms // 3000))
+        check_sync(connection, keys)
         queue = Queue(keys.tickets, connection=connection, serializer=JSONSerializer, job_class=Ticket)
         worker = ToolWorker(
             [queue], name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", connection=connection,
