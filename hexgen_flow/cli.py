@@ -13,8 +13,10 @@ from coordinator.commands.plan import plan
 from coordinator.commands.simulate import simulate
 from coordinator.commands.traces import trace
 from coordinator.commands.tune import tune, tuner
+from hexgen_flow.commands.drain import drain
 from hexgen_flow.commands.instances import instances
 from hexgen_flow.commands.look import events, result, status
+from hexgen_flow.commands.purge import purge
 from hexgen_flow.commands.shared import Root
 from hexgen_flow.commands.submit import cancel, submit
 from hexgen_flow.server import server
@@ -62,5 +64,5 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
-                submit, status, result, events, cancel, instances):  # fmt: skip
+                submit, status, result, events, cancel, instances, drain, purge):  # fmt: skip
     main.add_command(command)

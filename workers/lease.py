@@ -23,8 +23,8 @@ class LeaseKeeper(threading.Thread):
     """Renews what is held every third of a lease; it is the instance's heartbeat too. Nothing while the main loop, in
     which it is made, hangs.
 
-    Two are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended, and
-    on_seat_lost(why) at most once, as its last deed.
+    Three are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended,
+    on_seat_lost(why) at most once, as its last deed, and on_draining() at each renewal of an instance that is to end.
     """
 
     def __init__(
@@ -36,10 +36,11 @@ class LeaseKeeper(threading.Thread):
         *,
         on_gone: Callable[[str], None],
         on_seat_lost: Callable[[SeatLost], None],
+        on_draining: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="lease-keeper", daemon=True)
         self._url, self._seat, self._namespace, self._lease_ms = url, seat, namespace, lease_ms
-        self._on_gone, self._on_seat_lost = on_gone, on_seat_lost
+        self._on_gone, self._on_seat_lost, self._on_draining = on_gone, on_seat_lost, on_draining
         self._held: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -118,7 +119,9 @@ class LeaseKeeper(threading.Thread):
 
     async def _renew(self, cell: Cell) -> None:
         held = self.held()
-        _, gone = await cell.queues.renew(self._seat, self._lease_ms, list(held.items()))
+        status, gone = await cell.queues.renew(self._seat, self._lease_ms, list(held.items()))
         for request in gone:
             if self.drop(request, held[request]):
                 self._on_gone(request)
+        if status == "draining":
+            self._on_draining()

@@ -68,6 +68,12 @@ class _Service:
             self._runner.hurry()
         self._stop.set()
 
+    def _drained_from_outside(self) -> None:
+        """As told once; a draining instance is told so again and again."""
+        if not self._stop.is_set():
+            log.info("instance %s is marked draining: it finishes what runs and ends", self._options.instance)
+            self._stop.set()
+
     async def serve(self) -> None:
         """Register and run until told to stop; again, where the registration has not lasted as long as this process."""
         while True:
@@ -107,9 +113,12 @@ class _Service:
         def on_seat_lost(why: SeatLost) -> None:
             loop.call_soon_threadsafe(runner.lose_seat, why)
 
+        def on_draining() -> None:
+            loop.call_soon_threadsafe(self._drained_from_outside)
+
         leases = LeaseKeeper(
             settings.redis_url, seat, settings.namespace, settings.lease_ms,
-            on_gone=on_gone, on_seat_lost=on_seat_lost,
+            on_gone=on_gone, on_seat_lost=on_seat_lost, on_draining=on_draining,
         )  # fmt: skip
         runner.attach(leases)
         leases.start()

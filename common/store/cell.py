@@ -14,6 +14,7 @@ from common.store.line import Line
 from common.store.offers import Offers
 from common.store.queues import Queues
 from common.store.records import Records
+from common.store.retention import Retention
 from common.store.schema import Schema
 from common.store.traces import Traces
 from common.store.tuning import Tuning
@@ -35,6 +36,7 @@ class Cell:
     coordinators: Coordinators
     records: Records
     schema: Schema
+    retention: Retention
     traces: Traces
     tuning: Tuning
 
@@ -56,6 +58,7 @@ class Cell:
             coordinators=Coordinators(client, keys),
             records=Records(client, blocking, keys),
             schema=Schema(client, keys),
+            retention=Retention(client, keys),
             traces=Traces(client, keys),
             tuning=Tuning(client, blocking, keys),
         )

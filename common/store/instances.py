@@ -62,6 +62,11 @@ class Instances:
             total += moved
         return total
 
+    async def claimed(self, instance: str) -> int:
+        """How many requests it has claimed that have not ended."""
+        with translated():
+            return int(await self._client.scard(self._keys.claimed(instance)))
+
     async def remove(self, instance: str, epoch: int | None = None) -> bool:
         """Forget an instance whose queue is empty; False when, with an epoch, a later incarnation has it."""
         return bool(await self._scripts.run("leave", instance, "" if epoch is None else epoch, KEEP_GONE_MS))

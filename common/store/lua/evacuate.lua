@@ -12,9 +12,8 @@
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
 if why_not == 'epoch' then return -1 end
 local status = redis.call('HGET', key, 'status')
--- A draining instance that falls silent stays that: were it lost, it would be ready again when it is heard of.
-local leaves = status == 'draining' and ARGV[3] == 'lost'
-if not why_not and status and not leaves then redis.call('HSET', key, 'status', ARGV[3]) end
+-- A draining instance stays that until it registers anew: were it lost, it would be ready again when it is heard of.
+if not why_not and status and status ~= 'draining' then redis.call('HSET', key, 'status', ARGV[3]) end
 local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
