@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from common.store.checkup import Checkup
 from common.store.client import Client, connect, connect_blocking, disconnect
 from common.store.coordinators import Coordinators
 from common.store.inbox import Inbox
@@ -37,6 +38,7 @@ class Cell:
     records: Records
     schema: Schema
     retention: Retention
+    checkup: Checkup
     traces: Traces
     tuning: Tuning
 
@@ -59,6 +61,7 @@ class Cell:
             records=Records(client, blocking, keys),
             schema=Schema(client, keys),
             retention=Retention(client, keys),
+            checkup=Checkup(client, keys),
             traces=Traces(client, keys),
             tuning=Tuning(client, blocking, keys),
         )
