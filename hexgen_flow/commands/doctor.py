@@ -101,6 +101,8 @@ async def _found(check: str, look: Awaitable[Finding]) -> Finding:
         return await look
     except HexgenError as error:
         return Finding(check, "fault", str(error), "without that, this cannot be checked, nor can coordinators work")
+    except ValueError as error:
+        return Finding(check, "fault", f"what Redis holds of it is not ours: {error}", "find out who writes there")
 
 
 async def _clock(cell: Cell) -> Finding:

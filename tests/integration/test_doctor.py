@@ -106,6 +106,14 @@ async def test_what_is_stuck_is_told(server: EmbeddedServer, cell: Cell) -> None
     assert states(found, "warning") == {"streams", "dead letters"}
 
 
+async def test_what_is_not_ours_hides_nothing_else(server: EmbeddedServer, cell: Cell) -> None:
+    await cell.client.hset(cell.keys.workflows, "w", "d1")
+    await cell.client.set(cell.keys.definition("d1"), b"\xc1")
+    await cell.client.set(cell.keys.leases, "no sorted set")
+    found = (await told(server.url, cell))[1]
+    assert states(found, "fault") == {"coordinators", "instances", "tools", "leases", "dead letters"}
+
+
 async def test_an_unknown_schema_is_a_fault(server: EmbeddedServer, cell: Cell) -> None:
     await cell.client.set(cell.keys.schema, 7)
     found = (await told(server.url, cell))[1]
