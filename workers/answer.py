@@ -20,20 +20,20 @@ async def answer(
     engine: Engine,
     claim: Claim,
     instance: str,
-    on_first: Callable[[], None],
+    on_chunk: Callable[[bool], None],
     tell: Callable[[str], Awaitable[None]],
 ) -> Outcome:
     """Run the call to its end. Raises EngineError.
 
-    on_first is called when the prompt has been prefilled; tell is awaited with pieces of text where the claim asks for
-    a stream.
+    on_chunk is called for each piece of text, with True for the first: then the prompt has been prefilled. tell is
+    awaited with pieces of text where the claim asks for a stream.
     """
     if not isinstance(claim.call, LlmCall):
         raise EngineError(f"stage {claim.stage} is a tool; this worker runs an engine", retryable=False)
     started = clock.monotonic_s()
     try:
         async with asyncio.timeout(claim.timeout_s):
-            text, usage = await _stream(engine, claim, claim.call, on_first, tell)
+            text, usage = await _stream(engine, claim, claim.call, on_chunk, tell)
     except TimeoutError:
         await engine.abort(claim.request)
         raise EngineError(f"ran longer than timeout_s = {claim.timeout_s:g}") from None
@@ -48,7 +48,11 @@ async def answer(
 
 
 async def _stream(
-    engine: Engine, claim: Claim, call: LlmCall, on_first: Callable[[], None], tell: Callable[[str], Awaitable[None]]
+    engine: Engine,
+    claim: Claim,
+    call: LlmCall,
+    on_chunk: Callable[[bool], None],
+    tell: Callable[[str], Awaitable[None]],
 ) -> tuple[str, Usage]:
     pieces: list[str] = []
     told, told_at, size = 0, clock.monotonic_s(), 0
@@ -56,8 +60,7 @@ async def _stream(
     # Closed here and now, however this ends: the engine's room must not wait for the garbage collector.
     async with aclosing(engine.generate(EngineCall(claim.request, call, claim.stage, claim.key_ms))) as chunks:
         async for chunk in chunks:
-            if not pieces:
-                on_first()
+            on_chunk(not pieces)
             pieces.append(chunk.text)
             size += len(chunk.text)
             if size > MAX_OUTPUT_CHARS:

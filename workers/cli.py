@@ -12,6 +12,7 @@ from common.errors import HexgenError, InvalidDocument
 from common.options import INSTANCE, MODEL, WORD, Finite, json_option, process_options, store_options
 from common.profiles import PROFILES
 from workers import service
+from workers.breaker import STALL_S
 from workers.engines.protocol import Engine, EngineError
 from workers.tools import rq_worker
 
@@ -44,18 +45,21 @@ ENGINES = ("simulated", "vllm", "noop")
     show_default=True,
     help="time to finish when told to stop; told again, it ends",
 )
+@click.option("--stall-s", type=Finite(0, min_open=True), default=STALL_S, show_default=True,
+              help="an engine with work and no progress for so long gets none until it answers a probe")  # fmt: skip
 @process_options
 @click.argument("engine_args", nargs=-1, type=click.UNPROCESSED)
 def worker(
     instance: str, engine: str, profile: str, time_scale: float, prefix_cache: bool, responder: str,
-    models: tuple[str, ...], labels: tuple[str, ...], grace_s: float, engine_args: tuple[str, ...], **flags: Any,
+    models: tuple[str, ...], labels: tuple[str, ...], grace_s: float, stall_s: float, engine_args: tuple[str, ...],
+    **flags: Any,
 ) -> None:  # fmt: skip
     """Run one instance: an engine and its queue. What follows -- goes to vLLM's engine arguments."""
     values = settings.load(**flags)
     logs.configure(values.log_level)
     if engine_args and engine != "vllm":
         raise InvalidDocument(engine_args[0], f"the {engine} engine takes no arguments after --")
-    options = service.InstanceOptions(instance, labels, grace_s)
+    options = service.InstanceOptions(instance, labels, grace_s, stall_s)
     try:
         chosen = _engine(engine, profile, time_scale, prefix_cache, responder, models, engine_args)
         asyncio.run(service.run(values, chosen, options))

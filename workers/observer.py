@@ -20,6 +20,8 @@ class Observer:
         self.profile = info.profile
         self.idle = IdlePrefill()
         self.requests = 0
+        self.advances = 0
+        """Signs of progress so far: iterations and pieces of answers."""
         self.on_iteration: Callable[[], None] = _nothing
         self._engine = engine
         self._fit = EngineFit(info.profile)
@@ -50,6 +52,10 @@ class Observer:
             self._shadow.end(claim.request, None if usage is None else usage.cached_tokens)
         if not self._claims:
             self.idle.is_empty(clock.monotonic_s())
+
+    def advanced(self) -> None:
+        """A piece of an answer has come out of the engine."""
+        self.advances += 1
 
     def found_nothing(self, kv_room: int) -> None:
         """A look at the queue with so much KV to spare gave nothing."""
@@ -88,6 +94,7 @@ class Observer:
         return tuple(_running(claim, progress.get(name)) for name, claim in self._claims.items())
 
     def _heard(self, iteration: Iteration) -> None:
+        self.advances += 1
         self._fit.observe(iteration)
         self._token_time.observe(iteration)
         self.idle.iterates(iteration.prompt_tokens > 0, clock.monotonic_s())

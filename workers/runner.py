@@ -18,6 +18,7 @@ from common.store.queues import Room, Seat
 from common.store.scripts import call_id
 from common.tasks import end
 from workers.answer import answer
+from workers.breaker import STALL_S, Breaker
 from workers.engines.protocol import Engine, EngineError
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
@@ -30,14 +31,17 @@ log = logging.getLogger("hexgen.worker")
 
 
 class Runner:
-    """Runs one instance's queue on one engine, which the observer watches."""
+    """Runs one instance's queue on one engine, which the observer watches; stall_s: see Breaker."""
 
-    def __init__(self, cell: Cell, engine: Engine, observer: Observer, seat: Seat, lease_ms: int) -> None:
+    def __init__(
+        self, cell: Cell, engine: Engine, observer: Observer, seat: Seat, lease_ms: int, stall_s: float = STALL_S
+    ) -> None:
         self._cell = cell
         self._engine = engine
         self._observer = observer
         self._profile = observer.profile
         self.publisher = Publisher(cell.instances, observer, seat)
+        self.breaker = Breaker(engine, observer, stall_s, self._leave, self._come_back)
         self._seat = seat
         self._lease_ms = lease_ms
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -169,11 +173,16 @@ class Runner:
         outcome = None
         try:
             self._observer.started(claim)
-            told = (self._changed, lambda text: self._tell(claim, text))
+            told = (self._advanced, lambda text: self._tell(claim, text))
             outcome = await answer(self._engine, claim, self._seat.instance, *told)
             return outcome
         finally:
             self._observer.ended(claim, None if outcome is None else outcome.usage)
+
+    def _advanced(self, first: bool) -> None:
+        self._observer.advanced()
+        if first:
+            self._changed()
 
     def _changed(self) -> None:
         """The engine holds other than it did."""
@@ -196,6 +205,22 @@ class Runner:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEALTH_EVERY_S):
                     await self._engine_dead.wait()
+
+    async def _leave(self) -> None:
+        """Out of dispatch: what is queued and what runs here goes elsewhere, at no cost to it.
+
+        Calls are aborted last, since an engine in this state may not even do that.
+        """
+        assert self._leases is not None
+        await self._evacuate("stalled")
+        running, held = list(self._running.values()), self._leases.held()
+        stuck = [(request, token) for request, token in held.items() if request in self._running]
+        await self._patiently(lambda: self._cell.queues.release(stuck), "release")
+        await end(*running)
+
+    async def _come_back(self) -> None:
+        await self._evacuate("ready")
+        self.publisher.changed()
 
     async def _tell(self, claim: Claim, text: str) -> None:
         """Tokens are told on a best effort: a store that is away costs its watchers a piece, not the attempt."""
@@ -275,10 +300,10 @@ class Runner:
 
         Raises StoreUnavailable when the store stays away: what is held here is taken over when its leases end.
         """
-        await self._evacuate()
+        await self._evacuate("draining")
         await self._let_finish(grace_s)
         await self._give_back()
-        await self._evacuate()  # whatever a coordinator pushed before it saw the new status
+        await self._evacuate("draining")  # whatever a coordinator pushed before it saw the new status
 
     async def abandon(self) -> None:
         """Stop all that runs under a seat that is gone, and give back what the store may still know of."""
@@ -300,9 +325,9 @@ class Runner:
         await asyncio.wait(either, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         await end(hurried)
 
-    async def _evacuate(self) -> None:
+    async def _evacuate(self, status: str) -> None:
         seat = self._seat
-        await self._patiently(lambda: self._cell.instances.evacuate(seat.instance, "draining", seat.epoch), "drain")
+        await self._patiently(lambda: self._cell.instances.evacuate(seat.instance, status, seat.epoch), status)
 
     async def _patiently(self, call: Callable[[], Awaitable[T]], name: str) -> T:
         return await patiently(call, name, lambda: clock.monotonic_s() >= self._patience_ends)
@@ -313,12 +338,14 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
     claiming = asyncio.create_task(runner.claim_loop())
     handing_in = asyncio.create_task(runner.hand_in_loop())
     watching = asyncio.create_task(runner.health_loop())
+    breaking = asyncio.create_task(runner.breaker.run())
     publishing = asyncio.create_task(runner.publisher.run())
     stopping = asyncio.create_task(_changed(stop))
     losing = asyncio.create_task(_changed(runner.seat_lost))
+    ends = {claiming, handing_in, watching, breaking, stopping, losing}
     try:
-        await asyncio.wait({claiming, handing_in, watching, stopping, losing}, return_when=asyncio.FIRST_COMPLETED)
-        for loop in (claiming, handing_in):
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for loop in (claiming, handing_in, breaking):
             if loop.done():
                 await loop
         runner.check()
@@ -329,7 +356,7 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
         await runner.abandon()
         raise
     finally:
-        await end(claiming, handing_in, watching, publishing, stopping, losing)
+        await end(*ends, publishing)
         await runner.close()
 
 

@@ -13,6 +13,7 @@ from common.errors import SeatLost, StoreUnavailable, Unregistered
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.queues import Seat
+from workers.breaker import STALL_S
 from workers.engines.protocol import Engine, EngineInfo
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
@@ -23,11 +24,15 @@ log = logging.getLogger("hexgen.worker")
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
-    """How an instance presents itself. `labels` are what stages may require; grace_s is the time for draining."""
+    """How an instance presents itself. `labels` are what stages may require; grace_s is the time for draining.
+
+    stall_s: so long its engine may have work and make no progress, see `Breaker`.
+    """
 
     instance: str
     labels: tuple[str, ...] = ()
     grace_s: float = 30.0
+    stall_s: float = STALL_S
 
 
 async def run(settings: Settings, engine: Engine, options: InstanceOptions) -> None:
@@ -103,8 +108,8 @@ class _Service:
         return Seat(options.instance, epoch, claimant)
 
     async def _serve(self, seat: Seat) -> None:
-        settings, cell = self._settings, self._cell
-        self._runner = runner = Runner(cell, self._engine, self._observer, seat, settings.lease_ms)
+        settings, cell, options = self._settings, self._cell, self._options
+        self._runner = runner = Runner(cell, self._engine, self._observer, seat, settings.lease_ms, options.stall_s)
         loop = asyncio.get_running_loop()
 
         def on_gone(request: str) -> None:
@@ -123,7 +128,7 @@ class _Service:
         runner.attach(leases)
         leases.start()
         try:
-            await run_until(runner, self._stop, self._options.grace_s)
+            await run_until(runner, self._stop, options.grace_s)
             await leases.ended()
             await cell.instances.remove(seat.instance, seat.epoch)
         except StoreUnavailable as error:

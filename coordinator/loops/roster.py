@@ -68,7 +68,7 @@ class Roster:
             log.info("policies differ no more: all coordinators have %s", policy)
 
     def _tell(self, name: str, before: Seen | None, now: Seen | None) -> None:
-        level = logging.WARNING if now is not None and now.status == "lost" else logging.INFO
+        level = logging.WARNING if now is not None and now.status in ("lost", "stalled") else logging.INFO
         self._desk.reports.tell(level, "changes of instances and tool workers", "%s %s", name, _change(before, now))
 
 
@@ -77,8 +77,10 @@ def _change(before: Seen | None, now: Seen | None) -> str:
         return "has left: it is not registered any more"
     if now.status == "lost":
         return "is lost: nothing was heard of it for a lease, so what it has queued is routed anew"
+    if now.status == "stalled":
+        return "is stalled: its engine makes no progress, so what it had is routed anew"
     if before is None:
         return f"has joined; it is {now.status}"
     if before.epoch != now.epoch:
         return f"has been started again; it is {now.status}"
-    return "is back" if before.status == "lost" and now.status == "ready" else f"is {now.status}"
+    return "is back" if before.status in ("lost", "stalled") and now.status == "ready" else f"is {now.status}"

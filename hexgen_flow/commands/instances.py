@@ -17,6 +17,7 @@ from hexgen_flow.commands.shared import on_cell
 def instances(as_json: bool, **flags: Any) -> None:
     """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue.
 
+    stalled: its engine makes no progress, so it is given nothing until it answers a probe.
     heard: since its last sign of life, which an instance gives each third of a lease; after a whole one it is lost.
     alone: what is queued and claimed there would take so long if each request ran alone (backlog_s). An engine runs
     many at once and is done sooner.

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from deployment import Deployment, chain
 from redis import Redis
 
@@ -38,6 +39,23 @@ def test_a_killed_worker_and_a_killed_coordinator(server: EmbeddedServer, namesp
         cell.coordinator("successor")
         for workflow in workflows:
             check_once(cell.events(workflow), 6)
+
+
+@pytest.mark.slow
+def test_an_engine_that_lives_and_makes_no_progress(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:
+    with Deployment(server, namespace, tmp_path) as cell:
+        cell.define(chain(2, retries=0))
+        cell.worker("stuck", "--time-scale", "1e-6", "--stall-s", "0.5")  # an iteration takes hours
+        workflow = cell.client.submit("chain2", {"text": "a question"}, slo_s=60)
+        ends = time.monotonic() + 30
+        while "made no progress" not in cell.log("stuck"):
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        cell.worker("sound", *SIMULATED, "a100")
+        check_once(cell.events(workflow), 2)
+        assert {name: one["status"] for name, one in cell.instances().items()} == {"stuck": "stalled", "sound": "ready"}
+        assert cell.log("stuck").count("made no progress") == 1
+        assert cell.log("coordinator").count("instance stuck is stalled") == 1
 
 
 def test_one_of_two_coordinators_is_killed(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:

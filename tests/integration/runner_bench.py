@@ -11,6 +11,7 @@ from common.store.inbox import Commit
 from common.store.queues import Seat
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.lease import LeaseKeeper
+from workers.observer import Observer
 from workers.runner import Runner
 
 PROFILE = InstanceProfile("gated", 1000.0, 0.01, 0.001, 1e-7, kv_tokens=1000, max_batch=2, chunk_tokens=512)
@@ -91,6 +92,7 @@ class Bench:
         self.version = 0
         self.serving: asyncio.Task[None]
         self.leases: LeaseKeeper
+        self.observer: Observer
 
     async def push(self, *prompts: str, **changes: Any) -> None:
         pushes = []

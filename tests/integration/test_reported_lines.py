@@ -110,6 +110,12 @@ async def test_what_becomes_of_an_instance_is_told_once_per_change(cell: Cell, l
     ]
     await cell.queues.renew(seat, LEASE_MS, [])
     assert await told() == [("INFO", "instance a is back")]
+    await cell.instances.evacuate("a", "stalled", seat.epoch)
+    assert await told() == [
+        ("WARNING", "instance a is stalled: its engine makes no progress, so what it had is routed anew")
+    ]
+    await cell.instances.evacuate("a", "ready", seat.epoch)
+    assert await told() == [("INFO", "instance a is back")]
     seat = await join(cell)
     assert await told() == [("INFO", "instance a has been started again; it is ready")]
     await cell.instances.evacuate("a", "draining", seat.epoch)

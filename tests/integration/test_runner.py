@@ -32,7 +32,8 @@ async def bench(
     head = Head("t", "w", "d", {}, Slo(0, 1))
     await cell.inbox.accept("w1", "0-1", "x", head, wire.pack({}), 60_000)
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
-    runner = Runner(cell, engine, Observer(engine, await engine.start()), seat, LEASE_MS)
+    observer = Observer(engine, await engine.start())
+    runner = Runner(cell, engine, observer, seat, LEASE_MS)
     loop = asyncio.get_running_loop()
     leases = LeaseKeeper(
         server.url, seat, namespace, LEASE_MS,
@@ -44,6 +45,7 @@ async def bench(
     made = Bench(cell, engine, runner, seat)
     made.version = (await cell.inbox.begin([("w1", -1)], 1))[0].version
     made.leases = leases
+    made.observer = observer
     made.serving = asyncio.create_task(run_until(runner, made.stop, getattr(request, "param", 0.0)))
     async with asyncio.timeout(30):
         yield made
@@ -112,6 +114,14 @@ async def test_a_wake_that_is_lost_with_its_connection_delays_nothing(
     await bench.push("late")
     async with asyncio.timeout(3):  # less than one wait
         await bench.engine.until(lambda engine: engine.running == running + 1)
+
+
+async def test_each_piece_of_an_answer_is_progress(bench: Bench) -> None:
+    await bench.push("one")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    bench.engine.gates["r0"].set()
+    await bench.mail(1)
+    assert bench.observer.advances == 2
 
 
 async def test_a_failure_is_told_with_its_kind(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from hexgen_flow.cli import main
         (["--model", " m"], "'--model': ' m' must be"),
         (["--model", "m\n"], "'--model': 'm\\n' must be"),
         (["--grace-s", "nan"], "'--grace-s': nan must be a finite number"),
+        (["--stall-s", "0"], "'--stall-s': 0.0 is not in the range"),
         (["--time-scale", "inf"], "'--time-scale': inf must be a finite number"),
         (["--time-scale", "0"], "'--time-scale': 0.0 is not in the range"),
         (["--lease-s", "0.1"], "--lease-s / HEXGEN_LEASE_S: 0.1 must be at least 0.5"),

@@ -1,4 +1,4 @@
--- evacuate: everything queued on a lost or draining instance is given back, a bounded number at a time.
+-- evacuate: everything queued on a lost, draining or stalled instance is given back, a bounded number at a time.
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' for whichever there is), 3 new status, 4 requests at most
 -- returns how many were moved; -1 when a later incarnation has the instance: nothing is written then
@@ -12,8 +12,9 @@
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
 if why_not == 'epoch' then return -1 end
 local status = redis.call('HGET', key, 'status')
--- A draining instance stays that until it registers anew: were it lost, it would be ready again when it is heard of.
-if not why_not and status and status ~= 'draining' then redis.call('HSET', key, 'status', ARGV[3]) end
+-- Draining is for good, until it registers anew. A stalled instance that falls silent stays that: were it lost, it would be ready again when it is heard of.
+local stays = status == 'draining' or status == 'stalled' and ARGV[3] == 'lost'
+if not why_not and status and not stays then redis.call('HSET', key, 'status', ARGV[3]) end
 local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
