@@ -70,16 +70,13 @@ class Breaker:
     async def _answers(self) -> bool:
         """Whether a tiny request is answered in stall_s."""
         self._probes += 1
-        call = LlmCall("Hello", None, None, Sampling(max_tokens=1))
+        probe = EngineCall(f"probe-{self._probes}", LlmCall("Hello", None, None, Sampling(max_tokens=1)), "probe")
         reason = None
         try:
-            async with asyncio.timeout(self._stall_s), aclosing(self._engine.generate(self._named(call))) as chunks:
+            async with asyncio.timeout(self._stall_s), aclosing(self._engine.generate(probe)) as chunks:
                 async for chunk in chunks:
                     reason = chunk.finish_reason
         except Exception as error:  # whatever an engine in this state raises, the time-out too
             log.debug("probe %d failed: %s: %s", self._probes, type(error).__name__, error)
             return False
         return reason in ("stop", "length")
-
-    def _named(self, call: LlmCall) -> EngineCall:
-        return EngineCall(f"probe-{self._probes}", call, "probe")
