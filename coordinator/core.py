@@ -6,6 +6,7 @@ and a leaf that starts becomes a request. It must not know where events come fro
 
 from collections import deque
 from collections.abc import Sequence
+from zlib import crc32
 
 from common import events
 from common.events import Event
@@ -26,6 +27,8 @@ NO_DEFINITION = Definition("", "", {}, (), GroupBody((), None, ()), {})
 
 RETRY_MS = 500
 LONGEST_RETRY_MS = 30_000
+JITTER = 0.25
+"""Up to this share a retry comes sooner or later, so that what failed together is not tried again together."""
 LOOK_AGAIN_MS = 1_000
 MAX_REQUESTS = 10_000
 MAX_NODES = 30_000
@@ -48,6 +51,12 @@ def broken(workflow: Workflow, reason: str, now: int) -> Step:
     ledger = Ledger(workflow, now)
     ledger.end("fail", {"stage": "", "error": reason})
     return ledger.out
+
+
+def _retry_ms(request: str, attempt: int) -> int:
+    """Doubling with each attempt; what is added or taken off follows from the request's id."""
+    chance = crc32(f"{request} {attempt}".encode()) / 0xFFFFFFFF
+    return round(min(LONGEST_RETRY_MS, RETRY_MS << attempt) * (1 + JITTER * (2 * chance - 1)))
 
 
 class _Walk(Ledger):
@@ -106,7 +115,7 @@ class _Walk(Ledger):
             self.fail(event.node, event.error + attempts)
             return
         self.move_request(event.node, "delay", attempt=node.attempt + 1, error=event.error)
-        self.out.delays.append((event.node, min(LONGEST_RETRY_MS, RETRY_MS << node.attempt)))
+        self.out.delays.append((event.node, _retry_ms(event.request, node.attempt)))
 
     def _again(self, key: str, event: str, wanted: bool) -> None:
         """Route a request anew."""

@@ -21,7 +21,19 @@ def test_retries_come_after_growing_delays_and_keep_their_request():
         assert bench.queue == {}
         bench.wait()
         assert bench.of("a").request == request
-    assert delays == [("a", ms) for ms in (500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000)]
+    whole = (500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000)
+    assert all(0.75 * ms <= delay <= 1.25 * ms for (_, delay), ms in zip(delays, whole, strict=True))
+    assert len({delay for _, delay in delays[-4:]}) == 4
+
+
+def test_what_failed_together_is_not_tried_again_together():
+    bench = Bench("stages: {a: {for_each: range(200) | list, prompt: p, retries: 1}}")
+    bench.submit()
+    failed = [Failed(push.request, push.node, "no room", True) for push in bench.queue.values()]
+    delays = [delay for _, delay in bench.post(*failed).delays]
+    assert 375 <= min(delays) < 400
+    assert 600 < max(delays) <= 625
+    assert abs(sum(delays) / len(delays) - 500) < 25
 
 
 def test_the_last_failure_ends_the_workflow_and_says_how_many_attempts_there_were():
