@@ -8,6 +8,7 @@ from typing import Self
 from common.store.checkup import Checkup
 from common.store.client import Client, connect, connect_blocking, disconnect
 from common.store.coordinators import Coordinators
+from common.store.deadletters import DeadLetters
 from common.store.inbox import Inbox
 from common.store.instances import Instances
 from common.store.keys import Keys
@@ -41,6 +42,7 @@ class Cell:
     checkup: Checkup
     traces: Traces
     tuning: Tuning
+    dead: DeadLetters
 
     @classmethod
     def open(cls, url: str, namespace: str) -> Self:
@@ -64,6 +66,7 @@ class Cell:
             checkup=Checkup(client, keys),
             traces=Traces(client, keys),
             tuning=Tuning(client, blocking, keys),
+            dead=DeadLetters(client, blocking, keys),
         )
 
     @classmethod

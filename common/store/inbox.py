@@ -21,7 +21,17 @@ KEEP_ANSWER_MS = 24 * 3600 * 1000
 KEEP_TRACES_MS = 24 * 3600 * 1000
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
+STALE = 1000
+"""So many entries at most are looked at in one round of taking over."""
 T = TypeVar("T")
+
+
+class Stale(NamedTuple):
+    """An entry that was read and not settled since: by whom last, and how many times it was read."""
+
+    entry: str
+    reader: str
+    reads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,8 @@ class End:
 class Commit:
     """One step of one workflow, ready to take effect. `handled` counts the messages it answers.
 
-    `broken`: the workflow cannot go on and ends, whatever its version and its state; only `drops` and `end` count.
+    `broken`: the workflow cannot go on and ends, whatever its version and its state, as a dead letter; only `drops`,
+    `end` and `owner` count, which is the coordinator that was lost with it, if one was.
     """
 
     workflow: str
@@ -72,6 +83,7 @@ class Commit:
     events: Sequence[tuple[str, Json]] = ()
     end: End | None = None
     broken: bool = False
+    owner: str = ""
 
 
 class Answer(NamedTuple):
@@ -130,16 +142,31 @@ class Inbox:
             found += [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
         return found
 
-    async def take_over(self, stream: str, consumer: str, idle_ms: int) -> list[Entry]:
-        """Entries another consumer read more than idle_ms ago and never settled: it is dead or stuck."""
-        found: list[Entry] = []
-        cursor = ""
+    async def stale(self, stream: str, idle_ms: int) -> list[Stale]:
+        """Entries that were read more than idle_ms ago and never settled: their reader is dead or stuck."""
+        found: list[Stale] = []
         async with self._in_group():
-            while cursor != "0-0":
-                reply = await self._client.xautoclaim(stream, GROUP, consumer, idle_ms, cursor or "0-0", count=100)
-                cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
-                found += [(entry.decode(), fields) for entry, fields in reply[1] if fields]
+            for one in await self._client.xpending_range(stream, GROUP, "-", "+", STALE, idle=idle_ms):
+                reader = one["consumer"].decode("utf-8", "replace")
+                found.append(Stale(one["message_id"].decode(), reader, one["times_delivered"]))
         return found
+
+    async def take_over(self, stream: str, consumer: str, idle_ms: int, stale: Stale) -> Entry | None:
+        """Read a stale entry, which counts as one more time, unless it is this reader's own.
+
+        None where it was settled or another has taken it.
+        """
+        reads, reply = stale.reads + (stale.reader != consumer), None
+        async with self._in_group():
+            reply = await self._client.xclaim(stream, GROUP, consumer, idle_ms, [stale.entry], retrycount=reads)
+        return (stale.entry, reply[0][1]) if reply and reply[0][1] else None
+
+    async def forgive(self, stream: str, stale: Stale) -> None:
+        """Whoever took it over lives on: if it is not settled, it is its reader's again, and that time not counted."""
+        async with self._in_group():
+            await self._client.xclaim(
+                stream, GROUP, stale.reader, 0, [stale.entry], retrycount=stale.reads, justid=True
+            )
 
     async def accept(self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int) -> str:
         """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document).
@@ -154,9 +181,15 @@ class Inbox:
         )  # fmt: skip
         return str(reply.decode())
 
-    async def refuse(self, entry: str, encoding: str, reason: Json, keep_ms: int) -> None:
-        """Tell the submitter why, under the entry's own id, and settle the entry; once."""
-        await self._scripts.run("refuse", entry, encoding, wire.dump(reason, encoding), keep_ms)
+    async def refuse(
+        self, entry: str, encoding: str, reason: Json, keep_ms: int, letter: str = "", owner: str = ""
+    ) -> None:
+        """Tell the submitter why, under the entry's own id, and settle the entry; once.
+
+        With a letter, which says why, it is a dead letter; owner: the coordinator that was lost with it, if one was.
+        """
+        told = wire.dump(reason, encoding)
+        await self._scripts.run("refuse", entry, encoding, told, keep_ms, letter.encode("utf-8", "replace"), owner)
 
     async def forget_consumers(self, idle_ms: int) -> None:
         """Remove group members that have been silent that long and hold nothing."""
@@ -235,8 +268,9 @@ def _answer(reply: Any) -> Answer:
 def _abandon_call(commit: Commit) -> Call:
     assert commit.end is not None
     result = wire.dump(commit.end.result, commit.encoding)
-    where = (commit.workflow, commit.entry)
-    return Call("abandon", (*where, commit.encoding, result, commit.end.ttl_ms, *commit.drops))
+    where, reason = (commit.workflow, commit.entry), str(commit.end.result.get("error", ""))
+    told = (commit.encoding, result, commit.end.ttl_ms, reason.encode("utf-8", "replace"), commit.owner)
+    return Call("abandon", (*where, *told, *commit.drops))
 
 
 def _commit_call(commit: Commit) -> Call:

@@ -14,7 +14,6 @@ from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Call, Scripts, call_id
 
-DEAD_LETTERS = 10_000
 log = logging.getLogger("hexgen.store")
 _SEAT_LOST: dict[bytes, type[Superseded | Unregistered]] = {b"epoch": Superseded, b"gone": Unregistered}
 
@@ -136,7 +135,7 @@ class Queues:
         Nothing is left when that was none. None while a server that has (re)started or taken over gives time to come
         back.
         """
-        word, *lost = await self._scripts.run("reap", lease_ms, losses, most, DEAD_LETTERS)
+        word, *lost = await self._scripts.run("reap", lease_ms, losses, most)
         if word == b"grace":
             return None
         flat: list[Any] = [value.decode() if isinstance(value, bytes) else value for value in lost[0]]

@@ -4,7 +4,7 @@ A workflow that cannot be read, stepped or committed fails, alone. Trouble of th
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from common.errors import StoreRefused, StoreUnavailable
@@ -27,11 +27,15 @@ log = logging.getLogger("hexgen.completions")
 
 
 class Call(NamedTuple):
-    """A workflow id, the stream entry that called for it, and why its last step could not take effect, if so."""
+    """A workflow id, the stream entry that called for it, and why the workflow cannot go on, if so.
+
+    owner: the coordinator that was lost with it, if one was.
+    """
 
     workflow: str
     entry: str
     fault: str = ""
+    owner: str = ""
 
 
 class Turn(NamedTuple):
@@ -50,7 +54,20 @@ async def completions(desk: Desk) -> None:
 
 async def handle(desk: Desk, entries: Sequence[Entry]) -> None:
     """Step these workflows. One that another coordinator has moved on meanwhile is looked at again."""
-    calls = [Call(fields.get(b"workflow", b"").decode("utf-8", "replace"), entry) for entry, fields in entries]
+    await _carry_out(desk, [Call(_workflow(fields), entry) for entry, fields in entries])
+
+
+async def give_up(desk: Desk, entry: Entry, fault: str, owner: str) -> None:
+    """End a workflow that cannot go on, for this reason: it is a dead letter. owner: who was lost with it."""
+    name, fields = entry
+    await _carry_out(desk, [Call(_workflow(fields), name, fault, owner)])
+
+
+def _workflow(fields: Mapping[bytes, bytes]) -> str:
+    return fields.get(b"workflow", b"").decode("utf-8", "replace")
+
+
+async def _carry_out(desk: Desk, calls: Sequence[Call]) -> None:
     for _ in range(TRIES):
         if not calls:
             return
@@ -71,7 +88,8 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
     # Held from here on: meanwhile another loop may take them out of the memory.
     held = [desk.at_hand(call.workflow) for call in calls]
     wanted = [(call.workflow, known.version if known else -1) for call, known in zip(calls, held, strict=True)]
-    looks = await desk.cell.inbox.begin(wanted, MESSAGES)
+    # Mail may be what a workflow cannot go on for: whoever ends it needs none.
+    looks = await desk.cell.inbox.begin(wanted, 1 if any(call.fault for call in calls) else MESSAGES)
     turns = [await _turn(desk, *parts, cluster) for parts in zip(calls, held, looks, strict=True)]
     answers = await desk.cell.inbox.commit([_commit(desk, turn) for turn in turns])
     again = []
@@ -142,6 +160,7 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         events=step.events,
         end=end,
         broken=bool(turn.fault),
+        owner=turn.call.owner,
     )
 
 

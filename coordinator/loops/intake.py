@@ -32,7 +32,6 @@ async def intake(desk: Desk) -> None:
 async def take(desk: Desk, entry: Entry) -> None:
     """One submission: accepted, refused or a cancellation. Every way settles the entry."""
     name, fields = entry
-    encoding = "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
     try:
         await _take(desk, name, fields)
         return
@@ -46,15 +45,30 @@ async def take(desk: Desk, entry: Entry) -> None:
             field,
             clipped(message, LONGEST_FIELD),
         )
-        reason = {"workflow": name, "field": field, "error": message}
+        await _refuse(desk, entry, field, message)
     except (StoreUnavailable, StoreRefused):
         raise
     except Exception as error:
         desk.reports.tell(
             logging.ERROR, "submissions that could not be taken", "submission %s could not be taken", name, trace=True
         )
-        reason = {"workflow": name, "field": "", "error": f"internal error: {type(error).__name__}: {error}"}
-    await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000))
+        await give_up(desk, entry, f"{type(error).__name__}: {error}")
+
+
+async def give_up(desk: Desk, entry: Entry, fault: str, owner: str = "") -> None:
+    """Refuse a submission that cannot be taken, through no fault of its submitter's: it is a dead letter.
+
+    owner: the coordinator that was lost with it, if one was.
+    """
+    reason = clipped(f"internal error: {fault}", LONGEST_MESSAGE)
+    await _refuse(desk, entry, "", reason, reason, owner)
+
+
+async def _refuse(desk: Desk, entry: Entry, field: str, message: str, letter: str = "", owner: str = "") -> None:
+    name, fields = entry
+    encoding = "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
+    reason = {"workflow": name, "field": field, "error": message}
+    await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000), letter, owner)
 
 
 async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:

@@ -6,8 +6,7 @@ from common import clock
 from common.model import TOOLS
 from common.store.queues import Loss
 from coordinator.desk import Desk
-from coordinator.loops.completions import handle
-from coordinator.loops.intake import take
+from coordinator.loops.takeover import take_over
 
 TICK_S = 0.2
 log = logging.getLogger("hexgen.recoverer")
@@ -22,19 +21,11 @@ async def promoter(desk: Desk) -> None:
 
 async def recoverer(desk: Desk) -> None:
     """One look around, then a pause of a tenth of a lease, at most a second."""
-    await _stale_entries(desk)
+    await take_over(desk)
     if await _expired_leases(desk):
         await _silent_instances(desk)
         await _silent_tool_workers(desk)
     await clock.sleep(min(1.0, desk.settings.lease_s / 10))
-
-
-async def _stale_entries(desk: Desk) -> None:
-    """A coordinator settles an entry in milliseconds; one that is a third of a lease old has lost its reader."""
-    keys, idle_ms = desk.cell.keys, desk.settings.lease_ms // 3
-    for entry in await desk.cell.inbox.take_over(keys.submissions, desk.name, idle_ms):
-        await take(desk, entry)
-    await handle(desk, await desk.cell.inbox.take_over(keys.completions, desk.name, idle_ms))
 
 
 async def _expired_leases(desk: Desk) -> bool:

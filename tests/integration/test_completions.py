@@ -69,8 +69,10 @@ async def test_a_cancellation_whose_coordinator_dies_on_it_is_not_told_as_refuse
         with pytest.raises(asyncio.CancelledError):
             await intake(dying)
     await completions(other)
-    for stale in await cell.inbox.take_over(cell.keys.submissions, other.name, 0):
-        await take(other, stale)
+    for stale in await cell.inbox.stale(cell.keys.submissions, 0):
+        left = await cell.inbox.take_over(cell.keys.submissions, other.name, 0, stale)
+        assert left is not None
+        await take(other, left)
     result: Any = await cell.records.result("w")
     assert result["status"] == "cancelled"
     assert await cell.client.exists(cell.keys.events(entry)) == 0

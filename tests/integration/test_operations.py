@@ -283,7 +283,7 @@ async def test_cancel_settles_its_submission_if_it_is_carried_out(cell: Cell) ->
     await accept(cell)
     assert await cell.inbox.cancel("w1", "enough", entry)
     assert await cell.client.xlen(cell.keys.submissions) == 0
-    assert await cell.inbox.take_over(cell.keys.submissions, "c2", 0) == []
+    assert await cell.inbox.stale(cell.keys.submissions, 0) == []
     assert await mail(cell) == [Submitted(), CancelAsked("enough")]
 
 

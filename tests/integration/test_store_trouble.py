@@ -51,7 +51,7 @@ async def test_whoever_reads_makes_the_group_of_a_server_that_has_lost_its_data(
     if how == "read":
         assert await cell.inbox.read(cell.keys.submissions, "c1", 10) == []
     elif how == "take over":
-        assert await cell.inbox.take_over(cell.keys.submissions, "c1", 0) == []
+        assert await cell.inbox.stale(cell.keys.submissions, 0) == []
     else:
         await cell.inbox.forget_consumers(0)
     entry = await cell.records.submit({"workflow": "chain"})

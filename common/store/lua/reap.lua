@@ -1,7 +1,7 @@
 -- reap: leases nobody renewed end. The request keeps its age and is given back: its instance may be gone, or have come back as
 -- another; after too many losses it is a dead letter and its workflow is told.
 -- KEYS[1] prefix
--- ARGV 1 lease ms, 2 losses allowed, 3 leases at most that are told, 4 dead letters kept
+-- ARGV 1 lease ms, 2 losses allowed, 3 leases at most that are told
 -- returns {'grace'} within one lease of a server start or failover (nobody could renew), else
 --   {'ok', {request, workflow, node, claimant, losses, ...}}: what was lost; nothing when no lease is left that has ended
 --@include base
@@ -10,6 +10,7 @@
 --@include tenant
 --@include tell
 --@include give_back
+--@include bury
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
@@ -18,13 +19,17 @@ local lost = {}
 local function lose(id)
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
-  local workflow, node, claimant = unpack(try('HMGET', record, 'workflow', 'node', 'claimant') or {})
+  local workflow, node, claimant, before = unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners') or {})
   if not (workflow and node) then return end
+  local owners = {}
+  for owner in string.gmatch((before or '') .. ' ' .. (claimant or ''), '%S+') do owners[#owners + 1] = owner end
+  owners = table.concat(owners, ' ', math.max(1, #owners - 9))
+  try('HSET', record, 'owners', owners)
   local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
   for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
   if losses >= tonumber(ARGV[2]) then
     detach(id)
-    redis.call('XADD', p .. 'dead', 'MAXLEN', '~', ARGV[4], '*', 'request', id, 'workflow', workflow, 'node', node, 'claimant', claimant or '')
+    bury(workflow, node, id, 'its worker was lost ' .. losses .. ' times', owners)
     tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
   else
     give_back(id, workflow, node)

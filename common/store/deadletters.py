@@ -1,0 +1,93 @@
+"""Dead letters: requests, workflows and submissions that were given up for good. Read, removed, submitted again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common import wire
+from common.model import Json
+from common.store.client import Client, translated
+from common.store.keys import Keys
+from common.store.scripts import Scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What was given up at `at` (ms of Redis time), why, and who lost it, the last of them last (ten at most).
+
+    Without a request it is all of a workflow; then `stage` is empty too. Where a submission was refused, `workflow` is
+    its entry's id, and nobody has read its name and its tenant.
+    """
+
+    id: str
+    at: int
+    workflow: str
+    name: str
+    tenant: str
+    stage: str
+    request: str
+    reason: str
+    owners: tuple[str, ...]
+
+
+class DeadLetters:
+    """The dead letters of a cell."""
+
+    def __init__(self, client: Client, blocking: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        # By the connection that is never tried again: a reply that is lost must not be told as a letter that is gone.
+        self._scripts = Scripts(blocking, keys.prefix)
+
+    async def all(self, first: str = "-", last: str = "+") -> list[Letter]:
+        """Those with these ids and between them, oldest first."""
+        with translated():
+            found = await self._client.xrange(self._keys.dead, first, last)
+        return [_letter(entry.decode(), fields) for entry, fields in found]
+
+    async def drop(self, letter: str) -> bool:
+        """Remove a letter; False where there is none of that id (any more)."""
+        with translated():
+            return bool(await self._client.xdel(self._keys.dead, letter))
+
+    async def document(self, letter: Letter) -> dict[str, Json] | None:
+        """The workflow as it could be submitted again; None where it is not kept (any more) or cannot be read."""
+        with translated():
+            head = await self._client.hget(self._keys.workflow(letter.workflow), "head")
+        try:
+            known = wire.unpack_head(head)
+        except Exception:  # whatever bytes, or none, can lead to
+            return None
+        if known.slo.arrival_at > letter.at:
+            return None  # the id has been used again since
+        with translated():
+            definition = await self._client.get(self._keys.definition(known.definition))
+        if definition is None:
+            return None
+        slo_s = (known.slo.deadline_at - known.slo.arrival_at) / 1000
+        document = {"workflow": wire.unpack(definition), "inputs": known.inputs, "slo_s": slo_s}
+        return document | {"tenant": known.tenant, "stream": known.stream}
+
+    async def requeue(self, letter: str, document: Json) -> str | None:
+        """Submit this document and remove the letter, in one; the new workflow's id. None where the letter is gone.
+
+        After StoreUnavailable it may have been done, or not.
+        """
+        entry = await self._scripts.run("requeue", letter, wire.dump(document, "json"))
+        return entry.decode() or None
+
+
+def _letter(entry: str, fields: Mapping[bytes, bytes]) -> Letter:
+    def told(name: bytes) -> str:
+        return fields.get(name, b"").decode("utf-8", "replace")
+
+    return Letter(
+        id=entry,
+        at=int(entry.partition("-")[0]),
+        workflow=told(b"workflow"),
+        name=told(b"name"),
+        tenant=told(b"tenant"),
+        stage=told(b"stage"),
+        request=told(b"request"),
+        reason=told(b"reason"),
+        owners=tuple(told(b"owners").split()),
+    )

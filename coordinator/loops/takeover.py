@@ -1,0 +1,54 @@
+"""Takeover: what others have read and never settled, each entry by itself. Decides nothing about workflows.
+
+A coordinator that dies leaves all it had read. Those that take it over one by one, and count, find out what killed it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from common.store.inbox import Entry, Stale
+from coordinator.desk import Desk
+from coordinator.loops import completions, intake
+
+DEATHS = 3
+"""An entry that was read so many times, its reader being gone each time, is given up."""
+Work = Callable[[Desk, Entry], Awaitable[None]]
+GiveUp = Callable[[Desk, Entry, str, str], Awaitable[None]]
+
+
+async def take_over(desk: Desk) -> None:
+    """All stale entries: a coordinator settles one in milliseconds; a third of a lease later it has lost its reader."""
+    keys = desk.cell.keys
+    await _each(desk, keys.submissions, intake.take, intake.give_up)
+    await _each(desk, keys.completions, _step, completions.give_up)
+
+
+async def _step(desk: Desk, entry: Entry) -> None:
+    await completions.handle(desk, [entry])
+
+
+async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp) -> None:
+    inbox, idle_ms = desk.cell.inbox, desk.settings.lease_ms // 3
+    found = await inbox.stale(stream, idle_ms)
+    suspect = any(stale.reads >= DEATHS for stale in found)
+    alive = await desk.cell.coordinators.all() if suspect else {}
+    for stale in found:
+        if stale.reads >= DEATHS and stale.reader in alive:
+            continue  # still at work on it, or not yet known to be gone
+        entry = await inbox.take_over(stream, desk.name, idle_ms, stale)
+        if entry is None:
+            continue
+        try:
+            if stale.reads < DEATHS:
+                await work(desk, entry)
+            else:
+                await give_up(desk, entry, _fault(desk, stale), stale.reader)
+        finally:  # whatever has happened, it has not killed this one
+            await inbox.forgive(stream, stale)
+
+
+def _fault(desk: Desk, stale: Stale) -> str:
+    fault = f"{stale.reads} coordinators died while they worked on it"
+    told = "entry %s, last read by %s: %s; it is a dead letter"
+    desk.reports.tell(logging.ERROR, "dead letters", told, stale.entry, stale.reader, fault)
+    return fault
