@@ -13,6 +13,7 @@ from coordinator.commands.plan import plan
 from coordinator.commands.simulate import simulate
 from coordinator.commands.traces import trace
 from coordinator.commands.tune import tune, tuner
+from hexgen_flow.commands.dead import dead
 from hexgen_flow.commands.doctor import doctor
 from hexgen_flow.commands.drain import drain
 from hexgen_flow.commands.instances import instances
@@ -65,5 +66,5 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
-                submit, status, result, events, cancel, instances, doctor, drain, purge):  # fmt: skip
+                submit, status, result, events, cancel, instances, dead, doctor, drain, purge):  # fmt: skip
     main.add_command(command)
