@@ -21,9 +21,9 @@ LETTER = Rule(
 
 @click.group()
 def dead() -> None:
-    """Dead letters: requests, workflows and submissions that took their workers or coordinators with them.
+    """Dead letters: what was given up for good, such as a request that takes its workers with it.
 
-    Of a workflow that cannot go on at all, `show` tells why. About the newest 10,000 are kept.
+    It is a request, a workflow or a submission; nothing more happens to it by itself. About the newest 10,000 are kept.
     """
 
 
