@@ -1,0 +1,120 @@
+"""Workflows for the chaos: fan-out, loop and tool, submitted all the time by a thread; and what each must answer."""
+
+import sqlite3
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import redis
+
+from common.store.keys import Keys
+from hexgen_flow.client import Client, ClientError, Unreachable
+
+MOST_LIVE = 16
+PER_S = 5.0
+CANCELLED_SHARE = 0.04
+TEXT = {"text": {"type": "string"}}
+WORKFLOWS: tuple[dict[str, Any], ...] = (
+    {
+        "name": "fan",
+        "inputs": TEXT,
+        "stages": {
+            "plan": {"prompt": "{{ inputs.text }}"},
+            "parts": {"needs": ["plan"], "for_each": [1, 2, 3, 4], "prompt": "{{ plan.output }} part {{ item }}"},
+            "merge": {"needs": ["parts"], "prompt": "{{ parts.output | join(', ') }}"},
+        },
+        "output": "merge.output",
+    },
+    {
+        "name": "loop",
+        "inputs": TEXT,
+        "stages": {
+            "draft": {"prompt": "{{ inputs.text }} round {{ round }}", "repeat": {"while": "round < 2", "max": 5}}
+        },
+        "output": "draft.output",
+    },
+    {
+        "name": "tool",
+        "inputs": TEXT,
+        "stages": {
+            "ask": {"prompt": "{{ inputs.text }}"},
+            "mend": {
+                "needs": ["ask"],
+                "repeat": {"while": "round < 1", "max": 3},
+                "stages": {
+                    "query": {
+                        "tool": "sql.execute",
+                        "args": {"database": "shop", "sql": "SELECT '{{ ask.output }} ' || {{ round }} AS answer"},
+                        "timeout_s": 20,
+                        "retries": 4,
+                    }
+                },
+            },
+        },
+        "output": "mend.output.query.rows",
+    },
+)
+
+
+def answer(name: str, text: str) -> Any:
+    """What the workflow of that name must answer."""
+    if name == "fan":
+        return ", ".join(f"{text} part {part}" for part in (1, 2, 3, 4))
+    return f"{text} round 2" if name == "loop" else [[f"{text} 1"]]
+
+
+def databases(folder: Path) -> dict[str, str]:
+    """The tools' databases, made in `folder`: name -> URL."""
+    path = folder / "shop.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE item (name TEXT)")
+    connection.close()
+    return {"shop": f"sqlite:///{path}"}
+
+
+class Load(threading.Thread):
+    """Submits under ids of its own, again until Redis has answered, so that each is there once; cancels a few."""
+
+    def __init__(self, url: str, keys: Keys, seed: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self._url, self._keys, self._random = url, keys, Random(f"load {seed}")
+        self._stopped = threading.Event()
+        self.answers: dict[str, Any] = {}
+        self.cancelled: set[str] = set()
+
+    def stop(self) -> None:
+        """Submit nothing more; what is being submitted is submitted."""
+        self._stopped.set()
+        self.join()
+
+    def run(self) -> None:
+        with Client(self._url, self._keys.namespace) as client, redis.Redis.from_url(self._url) as store:
+            while not self._stopped.wait(self._random.expovariate(PER_S)):
+                if self._room(store):
+                    self._submit(client)
+
+    def _room(self, store: "redis.Redis") -> bool:
+        with suppress(redis.RedisError):
+            waiting: Any = store.xlen(self._keys.submissions)
+            live: Any = store.zcard(self._keys.live)
+            return bool(waiting + live < MOST_LIVE)
+        return False
+
+    def _submit(self, client: Client) -> None:
+        workflow, number = self._random.choice(WORKFLOWS), len(self.answers)
+        text, tenant = f"question {number}", f"tenant-{self._random.randrange(3)}"
+        submission: Mapping[str, Any] = {"id": f"chaos.{number}", "tenant": tenant, "slo_s": 3600}
+        while True:
+            with suppress(Unreachable):
+                client.submit(workflow["name"], {"text": text}, **submission)
+                break
+            self._stopped.wait(0.05)
+        self.answers[f"chaos.{number}"] = answer(workflow["name"], text)
+        if self._random.random() < CANCELLED_SHARE:
+            victim = f"chaos.{self._random.randrange(max(0, number - MOST_LIVE), number + 1)}"
+            self.cancelled.add(victim)
+            with suppress(ClientError):  # asked for or not: it may end in either way
+                client.cancel(victim)
