@@ -9,20 +9,18 @@ import shutil
 from pathlib import Path
 
 ROOMS = ("common", "coordinator", "workers", "hexgen_flow")
-_TOMBSTONE = """\\g<0>
-redis.call('HSET', record, 'workflow', workflow, 'node', node, 'instance', instance)
-redis.call('PEXPIRE', record, 60000)"""
-"""Else the record's end would do the fence's work."""
+_ANYBODY = """redis.call('ZREM', p .. 'leases', ARGV[1])
+local before = p .. 'completed:' .. ARGV[1]
+if not workflow then workflow, node, instance = unpack(redis.call('HMGET', before, 'workflow', 'node', 'instance')) end
+if not workflow then return 0 end
+redis.call('HSET', before, 'workflow', workflow, 'node', node, 'instance', instance)
+redis.call('PEXPIRE', before, 60000)"""
+"""It remembers what it completed, else the end of the request's record would do the fence's work."""
 SWAPS = {
     "lease": [("reap", r"'-inf', now, 'LIMIT'", "'-inf', 0, 'LIMIT'")],
     "fence": [
         ("renew", r"local held = .*$", "local held = true"),
-        (
-            "complete",
-            r"^if token ~= ARGV\[2\] .*$",
-            "redis.call('ZREM', p .. 'leases', ARGV[1])\nif not workflow then return 0 end",
-        ),
-        ("complete", r"^discharge\(.*\)$", _TOMBSTONE),
+        ("complete", r"^if token ~= ARGV\[2\] .*$", _ANYBODY),
     ],
 }
 
