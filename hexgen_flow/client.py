@@ -49,7 +49,7 @@ class Unreachable(ClientError):
 
 
 class Refused(ClientError):
-    """Redis answers but will not do it: a wrong password, missing rights."""
+    """Redis answers but will not do it (a wrong password, missing rights), or its certificate is not trusted."""
 
 
 class NotInTime(ClientError, TimeoutError):
@@ -309,6 +309,10 @@ def _explained() -> Iterator[None]:
     except (faults.AuthenticationError, faults.AuthorizationError) as error:
         raise Refused(f"Redis refuses: {error}") from error
     except _AWAY as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise Refused(
+                f"the certificate of Redis is not trusted (?ssl_ca_certs=FILE names the CA): {error}"
+            ) from error
         raise Unreachable(f"Redis cannot be reached or does not serve now: {error}") from error
     except faults.RedisError as error:
         if str(error).startswith(_AWAY_WORDS):

@@ -1,5 +1,6 @@
 """Connections to Redis, and what its errors mean to us. Knows URLs and time-outs; nothing of workflows."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,9 @@ _IN_SCRIPT = re.compile(
 )
 """As servers name the line of a script: 6.2 at the beginning, later ones at the end. What is left when an operation
 fails is the fault of what it found."""
+_NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_WHERE = re.compile(r" script: (?:\w+, )?on @user_script:\d+\.$")
+"""Where in an operation it was: of use to us, not to whoever reads of a right that is missing."""
 _CLOSED = re.compile(r"clos(?:ed|ing)\b|after write_eof|after shutdown|Executor shutdown")
 """What asyncio and uvloop say, as a mere RuntimeError, of a transport or a loop that has been closed under a call."""
 
@@ -113,6 +117,7 @@ def connect_sync(url: str) -> sync_redis.Redis:
     with _url_checked(url):
         if urls.is_sentinel(url):
             hosts, service, extra = urls.sentinel_parts(url)
+            _check_files(extra)
             sentinel = sync_sentinel.Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
             return sentinel.master_for(service, **options, **extra)  # type: ignore[no-any-return, no-untyped-call]
         client = sync_redis.Redis.from_url(url, **options)
@@ -124,6 +129,7 @@ def _client(url: str, **options: Any) -> Client:
     with _url_checked(url):
         if urls.is_sentinel(url):
             hosts, service, extra = urls.sentinel_parts(url)
+            _check_files(extra)
             sentinel = Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
             return sentinel.master_for(service, **options, **extra)
         client = redis.Redis.from_url(url, **options)
@@ -138,13 +144,21 @@ def _asking(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_up(pool: Any, tls: type[_Tls | _SyncTls]) -> None:
-    """Raises ValueError where the URL has an option that no connection has."""
+    """Raises ValueError where the URL has an option that no connection has, or names a file that is not there."""
     if issubclass(pool.connection_class, tls.__base__ or object):
         pool.connection_class = tls
     try:
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, RedisError) as error:
         raise ValueError(f"what follows the ? does not do: {error}") from None
+    _check_files(pool.connection_kwargs)
+
+
+def _check_files(options: dict[str, Any]) -> None:
+    """Raises ValueError: the library would only say that there is no such file, not which, and at each connection."""
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        if options.get(name) and not os.path.isfile(options[name]):
+            raise ValueError(f"{name}: there is no file {options[name]}")
 
 
 @contextmanager
@@ -178,8 +192,12 @@ def translate(error: RedisError) -> StoreUnavailable | StoreRefused | BadRecord:
     text = str(error)
     said = text[_PLACE.match(text).end() :]  # type: ignore[union-attr]
     code = said.partition(" ")[0]
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or said.startswith(_RIGHTS):
+    if isinstance(error, NoPermissionError) or said.startswith(_RIGHTS):
+        return StoreRefused(f"Redis refuses: {_WHERE.sub('', said)} (docs/security.md has the rights of each role)")
+    if isinstance(error, AuthenticationError | AuthorizationError):
         return StoreRefused(f"Redis refuses: {text}")
+    if _NOT_TRUSTED in text:
+        return StoreRefused(f"the certificate of Redis is not trusted (?ssl_ca_certs=FILE names the CA): {text}")
     if isinstance(error, _PASSING) or code in _TRANSIENT:
         return StoreUnavailable(f"Redis cannot be reached or does not serve now: {text}")
     if isinstance(error, ResponseError) and (code == "WRONGTYPE" or _IN_SCRIPT.match(text)):
