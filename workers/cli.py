@@ -105,8 +105,8 @@ def tools(databases: tuple[str, ...], **flags: Any) -> None:
     logs.configure(values.log_level)
     for given in databases:
         name, found, url = given.partition("=")
-        if not found or not name or not url:
-            raise InvalidDocument("--database", f"{given!r} is not NAME=URL")
+        if not found or not name or "/" in name or not url:  # not repeated here: it may be a URL with a password
+            raise InvalidDocument("--database", "must be NAME=URL")
         values.databases[name] = url
     rq_worker.serve(values)
 

@@ -98,7 +98,7 @@ def test_a_definition_is_shown_with_its_inputs_and_one_line_for_each_stage(
         (["worker", "--instance", "a", "--profile", "z80"], 2, "--profile: 'z80' is not one of"),
         (["worker", "--instance", "a", "--responder", "nobody"], 1, "no responder is named 'nobody'"),
         (["worker", "--instance", "a", "--", "--model", "x"], 2, "the simulated engine takes no arguments after --"),
-        (["tools", "--database", "bank"], 2, "--database: 'bank' is not NAME=URL"),
+        (["tools", "--database", "bank"], 2, "--database: must be NAME=URL"),
         (["status", "--redis", "http://x"], 2, "--redis / HEXGEN_REDIS_URL: must begin with"),
         (["status", "--redis", "redis://127.0.0.1:1/0"], 3, "Redis cannot be reached"),
         (["status", "--namespace", "a b"], 2, "namespace"),
