@@ -142,7 +142,7 @@ class Head:
 class Node:
     """The state of one stage, copy or round (`states.STAGE`) and, on a leaf, of its request (`states.REQUEST`).
 
-    `left`: copies that have not ended; `round`: the current round of a repeat; `attempt`: attempts that failed;
+    `left`: copies that must still complete; `round`: the current round of a repeat; `attempt`: attempts that failed;
     `error`: why it has failed, or is not queued now; `prompt_tokens`: its prompt's length as counted by an engine that
     had no room for it, else 0; `waiting_since`: ms of Redis time since when no instance could take it, else 0.
     """

@@ -16,24 +16,27 @@ WORKFLOW: Table = {
 STAGE: Table = {
     ("pending", "start"): "running",
     ("pending", "skip"): "skipped",
+    ("pending", "fail"): "failed",
     ("running", "complete"): "completed",
     ("running", "fail"): "failed",
+    ("running", "cancel"): "cancelled",
 }
 
 # A request as its coordinator knows it. "running" is not in it: who holds the lease is known to Redis alone.
 REQUEST: Table = {
     ("new", "dispatch"): "queued",
     ("new", "park"): "waiting",
+    ("new", "fail"): "failed",
     ("queued", "complete"): "completed",
     ("queued", "fail"): "failed",
     ("queued", "delay"): "delayed",
     ("queued", "evacuate"): "new",
     ("delayed", "wake"): "new",
     ("waiting", "wake"): "new",
-}
+} | {(phase, "cancel"): "cancelled" for phase in ("new", "queued", "delayed", "waiting")}
 
-ENDED = frozenset({"completed", "skipped", "failed"})
-"""Stage statuses after which nothing more happens."""
+ENDED = frozenset({"completed", "skipped", "failed", "cancelled"})
+"""Stage statuses, and phases of requests, after which nothing more happens."""
 
 
 def move(table: Table, status: str, event: str) -> str:

@@ -10,11 +10,12 @@ from zlib import crc32
 
 from common import events
 from common.events import Event
+from common.model import Json
 from common.states import ENDED
 from coordinator.cluster import Cluster
-from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError
+from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError, needed
 from coordinator.ledger import Ledger
-from coordinator.places import Place, find, group_of, place, scope_of, stage_place
+from coordinator.places import Place, find, group_of, live_copies, place, scope_of, stage_place
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
@@ -84,7 +85,8 @@ class _Walk(Ledger):
                 self._failed(event)
             case events.Lost():
                 if self._expects(event.node, event.request):
-                    self.fail(event.node, f"its worker was lost {event.losses} times; see the dead letters")
+                    reason = f"its worker was lost {event.losses} times; see the dead letters"
+                    self._fail(find(self._definition, event.node), reason)
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))
             case events.Due():
@@ -105,14 +107,14 @@ class _Walk(Ledger):
     def _failed(self, event: events.Failed) -> None:
         if not self._expects(event.node, event.request):
             return
-        node, spec = self.node(event.node), find(self._definition, event.node).spec
+        node, at = self.node(event.node), find(self._definition, event.node)
         if event.prompt_tokens > node.prompt_tokens:  # too long for that engine; another may have more room
             self.set(event.node, prompt_tokens=event.prompt_tokens)
             self._again(event.node, "evacuate", True)
             return
-        if not event.retryable or node.attempt >= spec.retries:
-            attempts = f" (attempt {node.attempt + 1} of {spec.retries + 1})" if event.retryable else ""
-            self.fail(event.node, event.error + attempts)
+        if not event.retryable or node.attempt >= at.spec.retries:
+            attempts = f" (attempt {node.attempt + 1} of {at.spec.retries + 1})" if event.retryable else ""
+            self._fail(at, event.error + attempts)
             return
         self.move_request(event.node, "delay", attempt=node.attempt + 1, error=event.error)
         self.out.delays.append((event.node, _retry_ms(event.request, node.attempt)))
@@ -128,6 +130,10 @@ class _Walk(Ledger):
         node = self.node(key)
         return node.request == request and node.phase == "queued"
 
+    def _lives(self, at: Place | None) -> bool:
+        """Whether a place, or the workflow itself, has not ended: others may have, and all in it with them."""
+        return self.running and (at is None or self.node(at.key).status == "running")
+
     # -- the stage tree, upwards
 
     def _round_ended(self, at: Place) -> None:
@@ -136,7 +142,7 @@ class _Walk(Ledger):
             self._scope.round_output(at)  # an output that fails does so here, not in the stage that reads it
             again = spec.repeat is not None and self._scope.condition(at)
         except TemplateError as error:
-            self.fail(at.key, str(error))
+            self._fail(at, str(error))
             return
         if spec.repeat is not None:
             self.out.choices.append(Choice(spec, again, at.round))
@@ -151,6 +157,8 @@ class _Walk(Ledger):
             self.set(at.stage_key, left=left)
             if left:
                 return
+            if spec.join != "all":
+                self.close_inside(at.stage_key)
         self._stage_ended(at.parent, spec, "complete")
 
     def _stage_ended(self, parent: Place | None, spec: StageSpec, how: str) -> None:
@@ -159,27 +167,60 @@ class _Walk(Ledger):
         self.tell("stage_completed", {"stage": key, "status": self.node(key).status})
         self._open.append(parent)
 
+    def _fail(self, at: Place, error: str) -> None:
+        """A place fails, and all around it up to a copy that its join can do without, or an optional stage."""
+        self.set(at.key, error=error)
+        failed: list[str] = []
+        here: Place | None = at
+        while here is not None:
+            failed += (here.key, here.copy_key)
+            if here.index is not None and self._others_suffice(here):
+                self._close_all(failed)
+                return
+            failed.append(here.stage_key)
+            if here.spec.optional:
+                self._close_all(failed)
+                self.tell("stage_completed", {"stage": here.stage_key, "status": "failed", "error": error})
+                self._open.append(here.parent)
+                return
+            here = here.parent
+        self.fail(at.key, error)
+
+    def _others_suffice(self, copy: Place) -> bool:
+        """Whether as many other copies as must still complete have not ended."""
+        others = sum(other.copy_key != copy.copy_key for other in live_copies(self.nodes, copy.parent, copy.spec))
+        return others >= self.node(copy.stage_key).left
+
+    def _close_all(self, failed: list[str]) -> None:
+        """These fail, the innermost first; what else lives in the outermost is cancelled."""
+        for key in failed:
+            self.close(key, "fail")
+        self.close_inside(failed[-1])
+
     def _advance(self) -> None:
         """Start what became ready, until nothing more does. Stages stand after those they need: one pass is enough."""
-        while self._open and self.running:
+        while self._open:
             parent = self._open.popleft()
-            prefix, stages = scope_of(parent), group_of(self._definition, parent).stages
-            ended: set[str] = set()
-            for spec in stages:
-                key = prefix + spec.name
-                if self.node(key).status == "pending" and ended.issuperset(spec.needs):
-                    self._start_stage(parent, spec)
-                    if not self.running:
-                        return
-                if self.node(key).status in ENDED:
-                    ended.add(spec.name)
-            if len(ended) == len(stages):
-                self._scope_ended(parent)
+            if self._lives(parent):
+                self._start_ready(parent)
+
+    def _start_ready(self, parent: Place | None) -> None:
+        prefix, stages = scope_of(parent), group_of(self._definition, parent).stages
+        ended: set[str] = set()
+        for spec in stages:
+            key = prefix + spec.name
+            if self.node(key).status == "pending" and ended.issuperset(spec.needs):
+                self._start_stage(parent, spec)
+                if not self._lives(parent):
+                    return
+            if self.node(key).status in ENDED:
+                ended.add(spec.name)
+        if len(ended) == len(stages):
+            self._scope_ended(parent)
 
     def _scope_ended(self, parent: Place | None) -> None:
         if parent is not None:
-            if self.node(parent.key).status == "running":
-                self._round_ended(parent)
+            self._round_ended(parent)
             return
         try:
             self.end("complete", {"output": self._scope.result()})
@@ -192,9 +233,9 @@ class _Walk(Ledger):
         stage = stage_place(parent, spec)
         try:
             wanted = spec.when is None or bool(self._scope.render(spec.when, stage))
-            elements = self._scope.elements(parent, spec) if wanted and spec.for_each is not None else []
+            elements = self._elements(parent, spec) if wanted and spec.for_each is not None else []
         except TemplateError as error:
-            self.fail(stage.key, str(error))
+            self._fail(stage, str(error))
             return
         if spec.when is not None:
             self.out.choices.append(Choice(spec, wanted))
@@ -204,7 +245,7 @@ class _Walk(Ledger):
         if not wanted:
             self._stage_ended(parent, spec, "skip")
             return
-        self.move(stage.key, "start", left=len(elements))
+        self.move(stage.key, "start", left=needed(spec.join, len(elements)))
         self.tell("stage_started", {"stage": stage.key})
         if spec.for_each is None:
             self._start_round(place(parent, spec))
@@ -215,6 +256,14 @@ class _Walk(Ledger):
                 copy = place(parent, spec, index)
                 self.move(copy.copy_key, "start")
                 self._start_round(copy)
+
+    def _elements(self, parent: Place | None, spec: StageSpec) -> list[Json]:
+        """Of its copies. Raises TemplateError, also where they are too few."""
+        elements = self._scope.elements(parent, spec)
+        wanted = needed(spec.join, len(elements))
+        if wanted > len(elements):
+            raise TemplateError(f"join wants {wanted} copies to complete, and for_each has {len(elements)} elements")
+        return elements
 
     def _start_round(self, at: Place) -> None:
         if at.spec.repeat is not None:
@@ -228,22 +277,28 @@ class _Walk(Ledger):
     # -- requests
 
     def dispatch(self) -> None:
-        """Give every leaf that is ready its request, if the workflow still runs."""
-        if not self._ready or not self.running:
-            return
-        if self._too_many():
-            self.fail(self._ready[0].key, f"the workflow has more than {MAX_REQUESTS} requests")
-            return
+        """Give every leaf that is ready its request, if the workflow still runs. One that fails may ready others."""
+        room = STEP_CHARACTERS
+        while self._ready and self.running:
+            if self._too_many():
+                self.fail(self._ready[0].key, f"the workflow has more than {MAX_REQUESTS} requests")
+                return
+            room = self._dispatch_ready(room)
+            self._advance()
+
+    def _dispatch_ready(self, room: int) -> int:
+        """Returns how many more characters this step can carry."""
+        ready, self._ready = self._ready, []
         remaining = Remaining(self._definition, self.nodes, self._cluster)
         slack = Slack(self.left_ms / 1000, remaining.workflow_s(), remaining.after_s)
-        room = STEP_CHARACTERS
-        for at in self._ready:
+        for at in ready:
+            if not self._lives(at):
+                continue
             if room > 0:
                 room -= self._send(at, slack)
             else:
                 self._put_off(at)
-            if not self.running:
-                return
+        return room
 
     def _too_many(self) -> bool:
         """Whether those that are ready would be requests too many. Another attempt is the same request."""
@@ -263,7 +318,7 @@ class _Walk(Ledger):
         try:
             routed = route(self.out.workflow, at, request, self._scope, self._cluster, slack)
         except TemplateError as error:
-            self.fail(at.key, str(error))
+            self._fail(at, str(error))
             return 0
         if isinstance(routed, Parked):
             self._park(at, routed)
@@ -275,12 +330,12 @@ class _Walk(Ledger):
     def _park(self, at: Place, parked: Parked) -> None:
         """Look again later, or fail where there is no use."""
         if parked.hopeless:
-            self.fail(at.key, parked.reason)
+            self._fail(at, parked.reason)
             return
         since = self.node(at.key).waiting_since or self.now
         patience_ms = max(self.left_ms, since + self._cluster.patience_ms - self.now)
         if patience_ms <= 0:
-            self.fail(at.key, f"{parked.reason}, and the deadline has passed")
+            self._fail(at, f"{parked.reason}, and the deadline has passed")
             return
         if self.node(at.key).error != parked.reason:
             self.tell("waiting", {"stage": at.key, "reason": parked.reason})

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from common.model import Json, Node
-from common.states import REQUEST, STAGE, WORKFLOW, move
+from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
 from coordinator.state import PENDING, Step, Workflow
 from coordinator.usage import usage
 
@@ -48,15 +48,41 @@ class Ledger:
         """An event for the user."""
         self.out.events.append((kind, data))
 
+    def close(self, key: str, how: str) -> None:
+        """A node that has not ended fails or is cancelled ("fail", "cancel"); its request, if any, is given up."""
+        if self.node(key).status in ENDED:
+            return
+        self.move(key, how)
+        if self._asks(key):
+            self._give_up(key)
+            self.move_request(key, how)
+
+    def close_inside(self, key: str) -> None:
+        """All that lives inside a node is cancelled, and what this step would have started there is taken back."""
+        begins = (f"{key}.", f"{key}[", f"{key}@")
+        inside = dict.fromkeys(other for other in self.nodes if other.startswith(begins))
+        for other in inside:
+            self.close(other, "cancel")
+        self.out.pushes = [push for push in self.out.pushes if push.node not in inside]
+        self.out.delays = [delay for delay in self.out.delays if delay[0] not in inside]
+
     def fail(self, key: str, error: str) -> None:
         """A node fails, and the workflow with it."""
-        node = self.node(key)
-        if node.phase == "queued":
-            self.move_request(key, "fail")
-        if node.status == "running":
-            self.move(key, "fail")
+        self.close(key, "fail")
         self.set(key, error=error)
         self.end("fail", {"stage": key, "error": error})
+
+    def _asks(self, key: str) -> bool:
+        """Whether the node is a leaf whose request is, or would be, under way."""
+        node = self.node(key)
+        return bool(node.request or node.phase != "new") and node.phase not in ENDED
+
+    def _give_up(self, key: str) -> None:
+        node = self.node(key)
+        if node.request:
+            self.out.drops.append(node.request)
+        if node.phase in ("delayed", "waiting"):
+            self.out.recalls.append(key)
 
     def end(self, how: str, told: dict[str, Json]) -> None:
         """End the workflow: what is live is dropped, what this step would have started is taken back."""
@@ -72,6 +98,8 @@ class Ledger:
             "usage": usage(out.workflow.outputs),
         }
         self.tell(out.status, out.result)
-        out.drops = [node.request for node in self.nodes.values() if node.request and node.phase != "completed"]
+        for key in self.nodes:
+            if self._asks(key):
+                self._give_up(key)
         out.pushes.clear()
         out.delays.clear()

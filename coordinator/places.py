@@ -5,9 +5,13 @@ a repeat: `candidates[2].mend@1.rewrite`.
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 
+from common.model import Node
+from common.states import ENDED
 from coordinator.language.definition import Definition, GroupBody, StageSpec
 
 _SEGMENT = re.compile(r"^(\w+)(?:\[(\d+)\])?(?:@(\d+))?$")
@@ -54,6 +58,17 @@ def stage_place(parent: Place | None, spec: StageSpec) -> Place:
     """The place of a stage as a whole, outside of its own copies and rounds: there its `when` and `for_each` stand."""
     key = scope_of(parent) + spec.name
     return Place(parent, spec, None, None, key, key, key)
+
+
+def live_copies(nodes: Mapping[str, Node], parent: Place | None, spec: StageSpec) -> Iterator[Place]:
+    """The copies of a for_each that have not ended, each in its first round."""
+    key = scope_of(parent) + spec.name
+    for index in count():
+        node = nodes.get(f"{key}[{index}]")
+        if node is None:
+            return
+        if node.status not in ENDED:
+            yield place(parent, spec, index)
 
 
 @lru_cache(maxsize=65536)

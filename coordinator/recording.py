@@ -51,15 +51,17 @@ class _Walk:
 
     def _stage(self, parent: Place | None, spec: StageSpec, before: Ends) -> Ends:
         key = scope_of(parent) + spec.name
-        if self._nodes.get(key, PENDING).status != "completed":  # skipped: who waits for it waits for what it needs
+        if self._nodes.get(key, PENDING).status in ("pending", "skipped"):  # who waits for it waits for what it needs
             return before
         if spec.for_each is None:
             return self._copy(place(parent, spec), before)
-        copies, index = [], 0
-        while f"{key}[{index}]" in self._nodes:
-            copies.append(self._copy(place(parent, spec, index), before))
+        joined, index = [], 0
+        while node := self._nodes.get(f"{key}[{index}]"):
+            ends = self._copy(place(parent, spec, index), before)
+            if node.status == "completed":  # nobody waits for the calls of the others
+                joined.append(ends)
             index += 1
-        return _union(copies) if copies else before
+        return _union(joined) if joined else before
 
     def _copy(self, first: Place, before: Ends) -> Ends:
         rounds = 1 if first.round is None else self._nodes.get(first.copy_key, PENDING).round + 1

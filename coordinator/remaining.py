@@ -1,7 +1,7 @@
 """How much work a workflow still has before it: expected seconds, loops and branches at their learned means."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from common.model import Node
@@ -9,7 +9,7 @@ from common.policy.budget import critical_path, further_rounds, summed
 from common.states import ENDED
 from coordinator.cluster import Cluster
 from coordinator.language.definition import Definition, GroupBody, StageSpec
-from coordinator.places import Place, group_of, place, scope_of
+from coordinator.places import Place, group_of, live_copies, place, scope_of
 from coordinator.state import PENDING
 
 COPIES_LOOKED_AT = 16
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Remaining:
-    """Adds up expected work. A parallel group of copies counts once, as its longest member."""
+    """Adds up expected work. A parallel group of copies counts once, as the longest member that must complete."""
 
     def __init__(self, definition: Definition, nodes: Mapping[str, Node], cluster: Cluster) -> None:
         self._definition = definition
@@ -53,17 +53,9 @@ class Remaining:
             return self._copy_s(place(parent, spec))
         if not isinstance(spec.body, GroupBody) and spec.repeat is None:
             return self._expected.round_s(spec)
-        copies = islice(self._live_copies(parent, spec), min(node.left, COPIES_LOOKED_AT))
-        return max(map(self._copy_s, copies), default=0.0)
-
-    def _live_copies(self, parent: Place | None, spec: StageSpec) -> Iterator[Place]:
-        key = scope_of(parent) + spec.name
-        for index in count():
-            node = self._nodes.get(f"{key}[{index}]")
-            if node is None:
-                return
-            if node.status not in ENDED:
-                yield place(parent, spec, index)
+        copies = islice(live_copies(self._nodes, parent, spec), COPIES_LOOKED_AT)
+        costs = sorted(map(self._copy_s, copies))
+        return costs[min(node.left, len(costs)) - 1] if costs else 0.0
 
     def _copy_s(self, first: Place) -> float:
         """Of a copy that runs: its round, and the rounds expected after it."""

@@ -75,11 +75,7 @@ class Scope:
         if self._nodes.get(key, PENDING).status != "completed":
             return None
         if key not in self._memo:
-            if spec.for_each is None:
-                self._memo[key] = self._copy_output(parent, spec, None)
-            else:
-                count = len(self.elements(parent, spec))
-                self._memo[key] = [self._copy_output(parent, spec, index) for index in range(count)]
+            self._memo[key] = self._joined(parent, spec)
         return self._memo[key]
 
     def round_output(self, at: Place) -> Json:
@@ -90,6 +86,15 @@ class Scope:
             return self._memo[at.key]
         outcome = self._outputs.get(at.key)
         return None if outcome is None else outcome.output
+
+    def _joined(self, parent: Place | None, spec: StageSpec) -> Json:
+        if spec.for_each is None:
+            return self._copy_output(parent, spec, None)
+        key = scope_of(parent) + spec.name
+        copies = range(len(self.elements(parent, spec)))
+        completed = [index for index in copies if self._nodes[f"{key}[{index}]"].status == "completed"]
+        outputs = [self._copy_output(parent, spec, index) for index in completed]
+        return outputs[0] if spec.join == "first_success" else outputs
 
     def _copy_output(self, parent: Place | None, spec: StageSpec, index: int | None) -> Json:
         at = place(parent, spec, index)

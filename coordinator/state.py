@@ -38,6 +38,7 @@ class Choice(NamedTuple):
 class Step:
     """What must take effect, all of it or nothing. `workflow` is the state after it.
 
+    `drops`: requests that nobody waits for any longer; `recalls`: delayed nodes that need no waking any more.
     `status` is "running" or how it ended; `outcomes` and `choices` are what there is to learn from it.
     """
 
@@ -46,6 +47,7 @@ class Step:
     pushes: list[Push] = field(default_factory=list)
     delays: list[tuple[str, int]] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
+    recalls: list[str] = field(default_factory=list)
     events: list[tuple[str, Json]] = field(default_factory=list)
     status: str = "running"
     result: Json = None

@@ -65,7 +65,8 @@ class End:
 
 @dataclass(slots=True)
 class Commit:
-    """One step of one workflow, ready to take effect. `handled` counts the messages it answers.
+    """One step of one workflow, ready to take effect. `handled` counts the messages it answers; `drops` are requests
+    that nobody waits for any longer, `recalls` delayed nodes that need no waking any more.
 
     `broken`: the workflow cannot go on and ends, whatever its version and its state, as a dead letter; only `drops`,
     `end` and `owner` count, which is the coordinator that was lost with it, if one was.
@@ -80,6 +81,7 @@ class Commit:
     pushes: Sequence[Push] = ()
     delays: Sequence[tuple[str, int]] = ()
     drops: Sequence[str] = ()
+    recalls: Sequence[str] = ()
     events: Sequence[tuple[str, Json]] = ()
     end: End | None = None
     broken: bool = False
@@ -285,6 +287,7 @@ def _commit_call(commit: Commit) -> Call:
         "pushes": [_push(push, commit) for push in commit.pushes],
         "delays": commit.delays,
         "drops": commit.drops,
+        "recalls": commit.recalls,
         "events": events,
         "keep_events": KEEP_EVENTS,
     }

@@ -14,6 +14,7 @@ from coordinator.language.definition import (
     StageSpec,
     Template,
     ToolBody,
+    needed,
 )
 from coordinator.language.document import document_digest, plain_document
 from coordinator.language.errors import DefinitionError, dotted, nearest
@@ -99,10 +100,12 @@ class _Compiler:
             when=when,
             for_each=for_each,
             element=shape.element,
+            join=shape.join,
             repeat=self._repeat(shape, place, inside),
             body=body,
             timeout_s=timeout_s,
             retries=retries,
+            optional=shape.optional,
         )
         self.stages[path] = spec
         return spec
@@ -111,7 +114,13 @@ class _Compiler:
         if shape.for_each is None:
             if "element" in shape.model_fields_set:
                 raise DefinitionError(dotted(place, "as"), "names the element of a for_each, which is missing")
+            if shape.join != "all":
+                raise DefinitionError(dotted(place, "join"), "joins the copies of a for_each, which is missing")
             return None
+        if isinstance(shape.for_each, list) and needed(shape.join, len(shape.for_each)) > len(shape.for_each):
+            raise DefinitionError(
+                dotted(place, "join"), f"wants more copies than the {len(shape.for_each)} of for_each"
+            )
         if shape.element != "item":
             check_name(shape.element, dotted(place, "as"))
         if shape.element in scope.stages:

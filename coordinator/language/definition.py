@@ -2,11 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from common.model import Json
 
+MOST_ELEMENTS = 1000
+"""Elements, and so copies, of one for_each."""
 Context = Mapping[str, Any]
+Join = Literal["all", "first_success"] | int
+"""Which copies of a for_each must complete: all, the first one that does, or so many (a quorum)."""
+
+
+def needed(join: Join, copies: int) -> int:
+    """How many of so many copies must complete. More than there are is a fault of the one who joins them."""
+    if join == "all":
+        return copies
+    return 1 if join == "first_success" else join
 
 
 class TemplateError(Exception):
@@ -78,10 +89,12 @@ class StageSpec:
     when: Template | None
     for_each: Template | None
     element: str
+    join: Join
     repeat: Repeat | None
     body: LlmBody | ToolBody | GroupBody
     timeout_s: float
     retries: int
+    optional: bool
 
 
 @dataclass(frozen=True, slots=True)

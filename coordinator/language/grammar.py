@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from common import names
 from common.model import Json
+from coordinator.language.definition import MOST_ELEMENTS, Join
 from coordinator.language.errors import nearest, shown
 
 KINDS = {"prompt": "llm", "messages": "llm", "tool": "tool", "stages": "group"}
@@ -38,10 +39,15 @@ def _elements(value: object) -> str | list[Json]:
     return value if isinstance(value, list) else _expression(value)
 
 
-def _all(value: object) -> str:
-    if value != "all":
-        raise fault(f"{shown(value)} is reserved; the only way to join is 'all'")
-    return "all"
+def _join(value: object) -> Join:
+    if value == "all" or value == "first_success":
+        return value
+    if not isinstance(value, dict) or set(value) != {"quorum"}:
+        raise fault(f"must be all, first_success or {{quorum: k}}, not {shown(value)}")
+    wanted = value["quorum"]
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= MOST_ELEMENTS:
+        raise fault(f"must be an integer from 1 to {MOST_ELEMENTS}, not {shown(wanted)}", "quorum")
+    return wanted
 
 
 def _workflow_name(value: str) -> str:
@@ -139,12 +145,11 @@ class StageShape(Shape):
     for_each: Annotated[str | list[Json], PlainValidator(_elements)] | None = None
     element: str = Field("item", alias="as")
     repeat: RepeatShape | None = None
-    join: Annotated[str, PlainValidator(_all)] = "all"
+    join: Annotated[Join, PlainValidator(_join)] = "all"
+    optional: bool = False
 
     @classmethod
     def unknown(cls, key: object) -> str:
-        if key == "optional":
-            return "is reserved; leave it out"
         owners = [shape.kind for shape in SHAPES.values() if key in shape.known_keys()]
         if owners:
             return f"is a key of {' and '.join(owners)} stages; this is a stage of kind {cls.kind}"

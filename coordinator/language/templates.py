@@ -14,14 +14,12 @@ from jinja2.parser import Parser
 
 from common.model import Json
 from coordinator.language import dialect
-from coordinator.language.definition import Context, Template, TemplateError
+from coordinator.language.definition import MOST_ELEMENTS, Context, Template, TemplateError
 from coordinator.language.errors import DefinitionError, clipped, dotted, shown
 from coordinator.language.filters import LONGEST_TEXT, FilterError, unwrapped
 from coordinator.language.sandbox import ENVIRONMENT, Rendering
 from coordinator.language.scope import Scope
 from coordinator.language.values import JsonFault, check_text, compact, to_json
-
-MOST_ELEMENTS = 1000
 
 _RESULT = "_result"
 _PLAIN = (type(None), bool, int, str)

@@ -157,6 +157,7 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         pushes=step.pushes,
         delays=step.delays,
         drops=step.drops,
+        recalls=step.recalls,
         events=step.events,
         end=end,
         broken=bool(turn.fault),

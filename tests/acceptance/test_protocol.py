@@ -191,7 +191,8 @@ def test_every_event_and_result_fits_its_schema(deployed: Deployment, connection
     order = {"prompt": "{{ inputs.order }}", "retries": 0, "max_tokens": 1_000_000}
     ordered = {"name": "ordered", "inputs": {"order": {"type": "string"}}, "stages": {"only": order}}
     broken = send(connection, encoding, {"workflow": ordered, "inputs": {"order": "refuse"}})
-    lonely = {"name": "lonely", "stages": {"only": {"prompt": "x", "model": "nobody"}}}
+    failing = {"prompt": "{{ 1 / 0 }}", "optional": True}
+    lonely = {"name": "lonely", "stages": {"bad": failing, "only": {"prompt": "x", "model": "nobody"}}}
     waiting = send(connection, encoding, {"workflow": lonely, "slo_s": 60, "tenant": "acme"})
     followed(connection, waiting, encoding, ("waiting",))
     cancel = send(connection, encoding, {"cancel": waiting, "reason": "sold out"})

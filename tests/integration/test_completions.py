@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import InstanceProfile
 from common.settings import load
@@ -96,3 +97,45 @@ async def test_a_workflow_may_leave_the_memory_while_it_is_looked_at(
     await completions(desk)
     result: Any = await cell.records.result("w")
     assert result["output"] == "done"
+
+
+RACE = {
+    "name": "race",
+    "stages": {
+        "a": {"for_each": [1, 2, 3, 4], "join": "first_success", "prompt": "{{ item }}"},
+        "b": {"needs": ["a"], "optional": True, "retries": 0, "prompt": "{{ a.output }}"},
+        "c": {"needs": ["b"], "prompt": "{{ b.status }}"},
+    },
+    "output": "[a.output, b.output, b.status]",
+}
+
+
+async def test_losers_and_optional_failures_leave_nothing_behind(cell: Cell) -> None:
+    """One copy wins while another runs, one waits and one is to be tried again."""
+    desk = Desk(cell, load(policy="hexgen"))
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+    await cell.records.submit({"workflow": RACE, "id": "w"})
+    await intake(desk)
+    await completions(desk)
+    winner, loser, failing = await cell.queues.claim(seat, call_id(), 60_000, Room(3, 1000, 1000))
+    await cell.queues.finish([(failing.request, failing.token, AttemptFailed("out of memory", retryable=True))])
+    await completions(desk)
+    assert await cell.client.zcard(cell.keys.delayed) == 1
+    assert await cell.queues.finish([(winner.request, winner.token, Outcome("won", "a"))]) == [True]
+    await completions(desk)
+    assert await cell.client.zcard(cell.keys.delayed) == 0
+    assert await cell.queues.renew(seat, 60_000, [(loser.request, loser.token)]) == ("ready", [loser.request])
+    assert await cell.queues.finish([(loser.request, loser.token, Outcome("late", "a"))]) == [False]
+    (second,) = await cell.queues.claim(seat, call_id(), 60_000, Room(8, 1000, 1000))
+    assert second.node == "b"
+    await cell.queues.finish([(second.request, second.token, AttemptFailed("broken", retryable=True))])
+    await completions(desk)
+    await answer(cell, seat, "end")
+    await completions(desk)
+    result = await cell.records.result("w")
+    assert result
+    assert (result["status"], result["output"]) == ("completed", ["won", None, "failed"])
+    assert await cell.client.zcard(cell.keys.leases) == await cell.client.zcard(cell.keys.queue("a")) == 0
+    assert (await cell.instances.backlogs())["a"] == 0
+    assert await cell.client.keys(f"{cell.keys.prefix}request:*") == []
+    assert await cell.client.exists(f"{cell.keys.prefix}outstanding", cell.keys.outputs("w")) == 0

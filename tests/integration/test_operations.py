@@ -120,6 +120,13 @@ async def test_commit_step_delays_and_drops(cell: Cell) -> None:
     assert await cell.client.zcard(cell.keys.delayed) == 1
 
 
+async def test_commit_step_recalls_delayed_nodes(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s"))
+    assert await commit(cell, 1, 0, delays=[("u", 60_000), ("v", 60_000)]) == 1
+    assert await commit(cell, 2, 0, recalls=["u", "never delayed"], delays=[("w", 60_000)]) == 1
+    assert {name.decode() for name in await cell.client.zrange(cell.keys.delayed, 0, -1)} == {"w1 v", "w1 w"}
+
+
 async def test_commit_step_ends_a_workflow(cell: Cell) -> None:
     await dispatched(cell, push("r1", "s"))
     end = End("completed", {"status": "completed", "output": "done"}, 5_000)

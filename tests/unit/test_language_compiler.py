@@ -127,6 +127,14 @@ class TestResult:
         assert stage.repeat.most == 3
         assert stage.repeat.condition.render({"output": 1, "n": 2}) is True
 
+    @pytest.mark.parametrize(("join", "kept"), [("all", "all"), ("first_success", "first_success"), ({"quorum": 2}, 2)])
+    def test_joins(self, join, kept):
+        assert definition({"a": {**TOOL, "for_each": [1, 2], "join": join}}).stages["a"].join == kept
+
+    def test_a_stage_is_optional_if_it_says_so(self):
+        compiled = definition({"a": {**TOOL, "optional": True}, "b": TOOL})
+        assert [compiled.stages[name].optional for name in "ab"] == [True, False]
+
     def test_true_and_false_are_expressions(self):
         assert definition({"a": {**TOOL, "when": False}}).stages["a"].when.render({}) is False
 
@@ -182,9 +190,15 @@ def test_faults_of_the_document(document, message):
         ({"stages": {"b": TOOL}, "timeout_s": 1}, "stages.a.timeout_s: is a key of llm and tool stages"),
         ({"stages": {"b": TOOL}, "retries": 1}, "stages.a.retries: is a key of llm and tool stages"),
         ({**TOOL, "output": "x"}, "stages.a.output: is a key of group stages; this is a stage of kind tool"),
-        ({**TOOL, "optional": True}, "stages.a.optional: is reserved; leave it out"),
-        ({**TOOL, "join": "first_success"}, "stages.a.join: 'first_success' is reserved; the only way"),
-        ({**TOOL, "join": {"quorum": 2}}, "stages.a.join: a mapping is reserved"),
+        ({**TOOL, "optional": 1}, "stages.a.optional: must be true or false, not 1"),
+        ({**TOOL, "join": "first"}, "stages.a.join: must be all, first_success or {quorum: k}, not 'first'"),
+        ({**TOOL, "join": {"quorum": 2, "of": 3}}, "stages.a.join: must be all, first_success or {quorum: k}, not a"),
+        ({**TOOL, "join": {"quorum": 0}}, "stages.a.join.quorum: must be an integer from 1 to 1000, not 0"),
+        ({**TOOL, "join": {"quorum": True}}, "stages.a.join.quorum: must be an integer from 1 to 1000, not true"),
+        ({**TOOL, "join": {"quorum": 1001}}, "stages.a.join.quorum: must be an integer from 1 to 1000, not 1001"),
+        ({**TOOL, "join": "first_success"}, "stages.a.join: joins the copies of a for_each, which is missing"),
+        ({**TOOL, "join": "first_success", "for_each": []}, "stages.a.join: wants more copies than the 0 of for_each"),
+        ({**TOOL, "join": {"quorum": 3}, "for_each": [1, 2]}, "stages.a.join: wants more copies than the 2 of"),
         ({"prompt": None}, "stages.a.prompt: must not be null"),
         ({"prompt": ["x"]}, "stages.a.prompt: must be text, not a list"),
         ({"messages": None}, "stages.a.messages: must not be null"),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from core_bench import Bench
 
 from coordinator.language.compiler import compile_definition
 from coordinator.language.document import parse_document
@@ -13,10 +14,25 @@ PAGE = (Path(__file__).parents[2] / "docs" / "workflow-language.md").read_text(e
 
 
 @pytest.fixture(scope="module")
-def example():
+def examples():
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 1
-    return compile_definition(parse_document(blocks[0]))
+    compiled = [compile_definition(parse_document(block)) for block in blocks]
+    return {definition.name: definition for definition in compiled}
+
+
+@pytest.fixture
+def example(examples):
+    return examples["answer"]
+
+
+def test_what_the_example_of_a_quorum_gives(examples):
+    bench = Bench(examples["agree"], {"question": "Is it?"})
+    bench.submit()
+    for index, text in ((4, "yes"), (0, "no"), (2, "yes")):
+        bench.complete(f"vote[{index}]", text)
+    assert bench.calls()["explain"] == "Explain these answers: no, yes, yes"
+    bench.fail("explain", retryable=False)
+    assert bench.output == {"votes": ["no", "yes", "yes"], "why": None}
 
 
 def test_its_shape(example):

@@ -19,7 +19,7 @@ def record_of(bench: Bench) -> Recorded:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
-@given(documents(), st.booleans())
+@given(documents() | documents(joins=True), st.booleans())
 def test_a_call_needs_those_whose_last_end_started_it(document, flag):
     """Every request is there once, and was dispatched in the very step in which the last of its needs ended."""
     bench = Bench(document, {"flag": flag}, slo_s=600)

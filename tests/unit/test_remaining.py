@@ -61,6 +61,24 @@ def test_parallel_copies_count_once():
     assert left(one) == 3
 
 
+def test_of_a_join_the_longest_copy_that_must_complete_counts():
+    inner = {"x": tool(10), "y": tool(2, needs=["x"])}
+    for join, seconds in (("all", 12), ({"quorum": 2}, 2), ("first_success", 2)):
+        one = bench({"a": {"for_each": [1, 2, 3], "join": join, "stages": inner}})
+        one.submit()
+        assert left(one) == 12
+        one.complete("a[1].x")
+        one.complete("a[2].x")
+        assert left(one) == seconds
+
+
+def test_an_optional_stage_that_has_failed_leaves_nothing():
+    one = bench({"a": tool(10, optional=True), "b": tool(3)})
+    one.submit()
+    one.fail("a", retryable=False)
+    assert left(one) == 3
+
+
 def test_a_branch_counts_at_its_mean_until_it_is_decided():
     stages = {"a": tool(1), "b": tool(10, needs=["a"], when="a.output")}
     one = bench(stages)

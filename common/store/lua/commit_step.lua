@@ -2,7 +2,7 @@
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
---   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...},
+--   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, recalls = {node, ...},
 --   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
 -- returns {1, bounced} done; {1, 1} done already by this very call; {0, 0} the state has moved on (nothing written);
 --   {-1, 0} no such running workflow (entry settled)
@@ -42,6 +42,7 @@ for _, push in ipairs(step.pushes) do
     post(ARGV[1], 'evacuated ' .. id .. ' ' .. node)
   end
 end
+for _, node in ipairs(step.recalls) do redis.call('ZREM', p .. 'delayed', ARGV[1] .. ' ' .. node) end
 for _, delay in ipairs(step.delays) do
   redis.call('ZADD', p .. 'delayed', now + delay[2], ARGV[1] .. ' ' .. delay[1])
 end
