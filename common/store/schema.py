@@ -10,6 +10,7 @@ from common.store.keys import Keys
 
 SCHEMA = 1
 """The form of the keys that this version writes and reads. It grows when an older version could no longer read them."""
+FIELD = "version"
 
 
 class Schema:
@@ -22,7 +23,7 @@ class Schema:
     async def begin(self) -> None:
         """A namespace that has no version yet has this one's from now on. Raises StoreRefused as `check` does."""
         with translated():
-            await self._client.set(self._keys.schema, SCHEMA, nx=True)
+            await self._client.hsetnx(self._keys.schema, FIELD, str(SCHEMA))
         await self.check()
 
     async def check(self) -> None:
@@ -32,14 +33,14 @@ class Schema:
     async def read(self) -> bytes | None:
         """The version as it is written; None where no coordinator has begun."""
         with translated():
-            found: bytes | None = await self._client.get(self._keys.schema)
+            found: bytes | None = await self._client.hget(self._keys.schema, FIELD)
         return found
 
 
 def check_sync(connection: redis.Redis, keys: Keys) -> None:
     """As `Schema.check`, over a connection that RQ works on. Raises StoreUnavailable too."""
     with translated():
-        found: Any = connection.get(keys.schema)
+        found: Any = connection.hget(keys.schema, FIELD)
     _refuse_unknown(found, keys)
 
 

@@ -115,7 +115,7 @@ async def test_what_is_not_ours_hides_nothing_else(server: EmbeddedServer, cell:
 
 
 async def test_an_unknown_schema_is_a_fault(server: EmbeddedServer, cell: Cell) -> None:
-    await cell.client.set(cell.keys.schema, 7)
+    await cell.client.hset(cell.keys.schema, "version", "7")
     found = (await told(server.url, cell))[1]
     assert "schema version 7" in found["schema"]["found"]
     assert (found["schema"]["state"], found["schema"]["advice"].split()[0]) == ("fault", "install")

@@ -35,7 +35,7 @@ async def test_a_namespace_that_has_lost_its_data_gets_it_anew(cell: Cell) -> No
 @pytest.mark.parametrize("found", [b"2", b"1.5", b"\xff"])
 async def test_an_unknown_one_is_refused_and_nothing_is_written(server: EmbeddedServer, found: bytes) -> None:
     async with Cell.opened(server.url, f"schema-{found.hex()}") as cell:
-        await cell.client.set(cell.keys.schema, found)
+        await cell.client.hset(cell.keys.schema, "version", found)
         with pytest.raises(StoreRefused, match="has schema version"):
             await cell.inbox.prepare()
         assert await cell.client.keys(f"{cell.keys.prefix}*") == [cell.keys.schema.encode()]
@@ -44,7 +44,7 @@ async def test_an_unknown_one_is_refused_and_nothing_is_written(server: Embedded
 @pytest.mark.slow
 @pytest.mark.parametrize("process", WORDS)
 async def test_each_process_says_so_in_one_sentence_and_ends(cell: Cell, server: EmbeddedServer, process: str) -> None:
-    await cell.client.set(cell.keys.schema, SCHEMA + 1)
+    await cell.client.hset(cell.keys.schema, "version", str(SCHEMA + 1))
     environment = os.environ | {"HEXGEN_REDIS_URL": server.url, "HEXGEN_NAMESPACE": cell.keys.namespace}
     command = [sys.executable, "-m", "hexgen_flow", *WORDS[process]]
     done = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60)
