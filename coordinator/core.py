@@ -188,7 +188,7 @@ class _Walk(Ledger):
 
     def _others_suffice(self, copy: Place) -> bool:
         """Whether as many other copies as must still complete have not ended."""
-        others = sum(other.copy_key != copy.copy_key for other in live_copies(self.nodes, copy.parent, copy.spec))
+        others = sum(index != copy.index for index in live_copies(self.nodes, copy.stage_key))
         return others >= self.node(copy.stage_key).left
 
     def _close_all(self, failed: list[str]) -> None:

@@ -59,8 +59,8 @@ class Ledger:
 
     def close_inside(self, key: str) -> None:
         """All that lives inside a node is cancelled, and what this step would have started there is taken back."""
-        begins = (f"{key}.", f"{key}[", f"{key}@")
-        inside = dict.fromkeys(other for other in self.nodes if other.startswith(begins))
+        named = [other for other in self.nodes if other.startswith(key)]
+        inside = dict.fromkeys(other for other in named if other[len(key) :].startswith((".", "[", "@")))
         for other in inside:
             self.close(other, "cancel")
         self.out.pushes = [push for push in self.out.pushes if push.node not in inside]

@@ -60,15 +60,14 @@ def stage_place(parent: Place | None, spec: StageSpec) -> Place:
     return Place(parent, spec, None, None, key, key, key)
 
 
-def live_copies(nodes: Mapping[str, Node], parent: Place | None, spec: StageSpec) -> Iterator[Place]:
-    """The copies of a for_each that have not ended, each in its first round."""
-    key = scope_of(parent) + spec.name
+def live_copies(nodes: Mapping[str, Node], stage_key: str) -> Iterator[int]:
+    """Which copies of a for_each that has started have not ended."""
     for index in count():
-        node = nodes.get(f"{key}[{index}]")
+        node = nodes.get(f"{stage_key}[{index}]")
         if node is None:
             return
         if node.status not in ENDED:
-            yield place(parent, spec, index)
+            yield index
 
 
 @lru_cache(maxsize=65536)

@@ -53,8 +53,8 @@ class Remaining:
             return self._copy_s(place(parent, spec))
         if not isinstance(spec.body, GroupBody) and spec.repeat is None:
             return self._expected.round_s(spec)
-        copies = islice(live_copies(self._nodes, parent, spec), COPIES_LOOKED_AT)
-        costs = sorted(map(self._copy_s, copies))
+        copies = islice(live_copies(self._nodes, scope_of(parent) + spec.name), COPIES_LOOKED_AT)
+        costs = sorted(self._copy_s(place(parent, spec, index)) for index in copies)
         return costs[min(node.left, len(costs)) - 1] if costs else 0.0
 
     def _copy_s(self, first: Place) -> float:
