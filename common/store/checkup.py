@@ -14,9 +14,9 @@ from common.store.scripts import Scripts, load
 PINGS = 5
 _CALLED = re.compile(r"(?:redis\.p?call|try)\('([A-Z]+)'")
 _DIRECT = (
-    "BZPOPMIN", "EVAL", "EVALSHA", "INFO", "PING", "SCAN", "SCARD", "SCRIPT LOAD", "TIME", "XAUTOCLAIM",
-    "XGROUP CREATE", "XGROUP DELCONSUMER", "XINFO CONSUMERS", "XLEN", "XREAD", "XREADGROUP", "XREVRANGE", "ZRANK",
-    "ZREVRANGE",
+    "BZPOPMIN", "EVAL", "EVALSHA", "INFO", "PING", "SCAN", "SCARD", "SCRIPT LOAD", "TIME", "XCLAIM",
+    "XGROUP CREATE", "XGROUP DELCONSUMER", "XINFO CONSUMERS", "XLEN", "XPENDING", "XREAD", "XREADGROUP", "XREVRANGE",
+    "ZRANK", "ZREVRANGE",
 )  # fmt: skip
 """What is sent outside the operations, and in none of them."""
 _ARGUMENTS = 8
