@@ -1,6 +1,7 @@
 """scripts/chaos for a minute, and the controls that show it would notice."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ CHAOS = Path(__file__).resolve().parents[2] / "scripts" / "proofs" / "chaos.py"
 def chaos(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, figures, what was found."""
     command = [sys.executable, str(CHAOS), *options, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+    own = os.environ | {"TMPDIR": str(folder)}  # where it leaves its logs, if it finds fault
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=own)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
