@@ -13,7 +13,7 @@ PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 TYPES = {"sorted set": "zset"}
 STAY = frozenset(
     ("submissions", "completions", "workflows", "ended", "parameters", "tuning", "plans", "relayed", "instances",
-     "offers", "coordinators", "backlog", "served", "tenants", "learned", "dead", "server")
+     "offers", "coordinators", "backlog", "served", "tenants", "learned", "dead", "server", "schema")
 )  # fmt: skip
 """One of each in a cell, bounded; their entries come and go."""
 BELONG = {"instance:": "instances", "wake:": "instances", "definition:": "workflows"}
