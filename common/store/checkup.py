@@ -14,11 +14,11 @@ from common.store.scripts import Scripts, load
 PINGS = 5
 _CALLED = re.compile(r"(?:redis\.p?call|try)\('([A-Z]+)'")
 _DIRECT = (
-    "BZPOPMIN", "EVAL", "EVALSHA", "INFO", "PING", "SCAN", "SCARD", "SCRIPT LOAD", "TIME", "XCLAIM",
+    "BZPOPMIN", "EVALSHA", "INFO", "PING", "SCARD", "SCRIPT LOAD", "TIME", "XCLAIM",
     "XGROUP CREATE", "XGROUP DELCONSUMER", "XINFO CONSUMERS", "XLEN", "XPENDING", "XREAD", "XREADGROUP", "XREVRANGE",
     "ZRANK", "ZREVRANGE",
 )  # fmt: skip
-"""What is sent outside the operations, and in none of them."""
+"""What coordinators and workers send outside the operations, and in none of them."""
 _ARGUMENTS = 8
 """More than any of them has before its last key: the server looks for keys there without counting first."""
 

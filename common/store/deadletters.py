@@ -49,6 +49,12 @@ class DeadLetters:
         with translated():
             return bool(await self._client.xdel(self._keys.dead, letter))
 
+    async def status(self, letter: Letter) -> str | None:
+        """Of the workflow with the letter's id; None where it is not kept (any more)."""
+        with translated():
+            found = await self._client.hget(self._keys.workflow(letter.workflow), "status")
+        return None if found is None else found.decode("utf-8", "replace")
+
     async def document(self, letter: Letter) -> dict[str, Json] | None:
         """The workflow as it could be submitted again; None where it is not kept (any more) or cannot be read."""
         with translated():

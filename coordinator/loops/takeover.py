@@ -30,25 +30,26 @@ async def _step(desk: Desk, entry: Entry) -> None:
 async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp) -> None:
     inbox, idle_ms = desk.cell.inbox, desk.settings.lease_ms // 3
     found = await inbox.stale(stream, idle_ms)
-    suspect = any(stale.reads >= DEATHS for stale in found)
-    alive = await desk.cell.coordinators.all() if suspect else {}
+    # What this one has read before, it has survived: then the store was away.
+    doomed = {stale.entry for stale in found if stale.reads >= DEATHS and stale.reader != desk.name}
+    alive = await desk.cell.coordinators.all() if doomed else {}
     for stale in found:
-        if stale.reads >= DEATHS and stale.reader in alive:
+        if stale.entry in doomed and stale.reader in alive:
             continue  # still at work on it, or not yet known to be gone
         entry = await inbox.take_over(stream, desk.name, idle_ms, stale)
         if entry is None:
             continue
         try:
-            if stale.reads < DEATHS:
-                await work(desk, entry)
-            else:
+            if stale.entry in doomed:
                 await give_up(desk, entry, _fault(desk, stale), stale.reader)
+            else:
+                await work(desk, entry)
         finally:  # whatever has happened, it has not killed this one
             await inbox.forgive(stream, stale)
 
 
 def _fault(desk: Desk, stale: Stale) -> str:
     fault = f"{stale.reads} coordinators died while they worked on it"
-    told = "entry %s, last read by %s: %s; it is a dead letter"
+    told = "entry %s, last read by %s: %s; it is given up"
     desk.reports.tell(logging.ERROR, "dead letters", told, stale.entry, stale.reader, fault)
     return fault

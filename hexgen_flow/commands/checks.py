@@ -159,5 +159,5 @@ def streams(found: Mapping[str, Queue], lease_ms: int) -> Finding:
 def dead_letters(count: int) -> Finding:
     if not count:
         return Finding("dead letters", "ok", "none")
-    advice = "look at the workers' logs: each is a request whose workers died under it"
+    advice = "`hexgen-flow dead list` tells what was given up and why: requeue or drop each"
     return Finding("dead letters", "warning", str(count), advice)

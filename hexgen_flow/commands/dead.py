@@ -63,7 +63,8 @@ def show(letter: str, as_json: bool, **flags: Any) -> None:
 def requeue(letter: str, as_json: bool, **flags: Any) -> None:
     """Submit the workflow of the dead letter ID again, with its time anew, and remove the letter; prints the new id.
 
-    It begins from its start, with the definition, the inputs and the tenant it had.
+    It begins from its start, with the definition, the inputs and the tenant it had. One that went on without what
+    was given up, an optional stage or a copy that its join can spare, is refused.
     """
     workflow = on_cell(flags, lambda cell: _requeue(cell, letter))
     click.echo(json.dumps({"letter": letter, "workflow": workflow}) if as_json else workflow)
@@ -74,7 +75,7 @@ def requeue(letter: str, as_json: bool, **flags: Any) -> None:
 @json_option
 @click.argument("letter", metavar="ID", type=LETTER)
 def drop(letter: str, as_json: bool, **flags: Any) -> None:
-    """Remove the dead letter ID; its workflow has ended already and stays as it is."""
+    """Remove the dead letter ID; its workflow stays as it is."""
     if not on_cell(flags, lambda cell: cell.dead.drop(letter)):
         raise _gone(letter)
     click.echo(json.dumps({"letter": letter}) if as_json else f"dead letter {letter} is removed")
@@ -91,6 +92,9 @@ async def _requeue(cell: Cell, letter: str) -> str:
     document = await cell.dead.document(found)
     if document is None:
         raise HexgenError(f"what was submitted as {found.workflow} is not kept (any more): submit it again yourself")
+    status = await cell.dead.status(found)
+    if status in ("running", "completed"):
+        raise HexgenError(f"workflow {found.workflow} went on without it and is {status}: there is nothing to repeat")
     workflow = await cell.dead.requeue(letter, document)
     if workflow is None:
         raise _gone(letter)

@@ -157,6 +157,8 @@ def test_each_role_does_its_work(
         for role in reversed(roles):
             assert processes.stop_one(role) == 0
     assert refused(admin) == []
+    checks = json.loads(run("coordinator", "doctor").stdout)["checks"]
+    assert [one["found"] for one in checks if one["check"] == "rights" and one["state"] == "fault"] == []
     assert "docs/security.md" not in "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
 
 

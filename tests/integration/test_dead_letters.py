@@ -104,6 +104,19 @@ def test_requeue_submits_the_workflow_again_once_under_a_new_id(environment: dic
     assert on_cell(environment, again) == [(name, head)]
 
 
+@pytest.mark.parametrize("status", ["running", "completed"])
+def test_a_workflow_that_went_on_without_what_was_given_up_is_not_repeated(
+    environment: dict[str, str], status: str
+) -> None:
+    on_cell(environment, bury)
+    on_cell(environment, lambda cell: cell.client.hset(cell.keys.workflow("order-1"), "status", status))
+    (letter,) = json.loads(run(environment, "list", "--json").output)
+    result = CliRunner().invoke(main, ["dead", "requeue", letter["id"]], env=environment)
+    assert result.exit_code == 1
+    assert f"went on without it and is {status}" in result.output
+    assert len(json.loads(run(environment, "list", "--json").output)) == 1
+
+
 @pytest.mark.parametrize("lost", ["workflow", "definition", "garbage", "id used again"])
 def test_what_is_not_kept_cannot_be_submitted_again_and_keeps_its_letter(
     environment: dict[str, str], lost: str

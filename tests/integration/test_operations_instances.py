@@ -79,6 +79,16 @@ async def test_evacuate_routes_a_whole_queue_anew_and_keeps_its_age(cell: Cell) 
     assert await cell.client.zscore(cell.keys.queue("b"), "r1") == int(born)
 
 
+async def test_an_instance_gives_its_queue_away_on_a_full_server(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s"))
+    await cell.client.config_set("maxmemory", 1)
+    try:
+        assert await cell.instances.evacuate("a", "stalled") == 1
+    finally:
+        await cell.client.config_set("maxmemory", 0)
+    assert await queued(cell) == []
+
+
 async def test_an_earlier_incarnation_cannot_drain_or_remove_the_later(cell: Cell) -> None:
     old = await dispatched(cell, push("r1", "s"))
     new = await join(cell)

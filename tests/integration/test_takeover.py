@@ -128,6 +128,18 @@ async def test_a_reader_that_is_alive_is_left_to_it(cell: Cell, desk: Desk) -> N
     assert await cell.records.live(10) == []
 
 
+async def test_what_one_has_read_before_and_survived_is_not_given_up(cell: Cell, desk: Desk) -> None:
+    """However often the store went away under it."""
+    await submit(cell, "w1")
+    for entry, _ in await cell.inbox.read(cell.keys.submissions, "gone", 10):
+        await cell.client.xclaim(
+            cell.keys.submissions, GROUP, desk.name, 0, [entry], idle=3_600_000, retrycount=DEATHS, justid=True
+        )
+    await cell.coordinators.announce(desk.name, "hexgen", 60_000)
+    await take_over(desk)
+    assert await cell.records.live(10) == ["w1"]
+
+
 async def test_only_what_is_worked_on_counts(cell: Cell, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a coordinator that dies on one entry gives no other one away that it has read."""
     await submit(cell, "w1", "w2", "w3")

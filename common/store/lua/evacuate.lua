@@ -11,6 +11,7 @@
 --@include seat
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
 if why_not == 'epoch' then return -1 end
+redis.call('ZREM', p .. 'leases', '') -- a removal first, of nothing: after it a full Redis takes the writes too
 local status = redis.call('HGET', key, 'status')
 -- Draining is for good, until it registers anew. A stalled instance that falls silent stays that: were it lost, it would be ready again when it is heard of.
 local stays = status == 'draining' or status == 'stalled' and ARGV[3] == 'lost'
