@@ -218,10 +218,12 @@ async def test_a_request_ends_though_the_account_of_the_cache_is_broken(
 
 async def test_many_changes_are_told_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
+    first = asyncio.Event()
     publish = Instances.publish
 
     async def counted(*args: Any) -> bool:
         told.append(asyncio.get_running_loop().time())
+        first.set()
         return await publish(*args)
 
     await bench.load(lambda _: True)
@@ -229,6 +231,5 @@ async def test_many_changes_are_told_together(bench: Bench, monkeypatch: pytest.
     await bench.push(*("hello" for _ in range(60)), output=1)
     await bench.done(60)
     async with asyncio.timeout(10):
-        while not told:  # all may have ended while it rests from what it told before
-            await asyncio.sleep(0.01)
+        await first.wait()  # all may have ended while it rests from what it told before
     assert all(after - before >= 0.019 for before, after in pairwise(told))
