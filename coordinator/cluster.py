@@ -7,7 +7,7 @@ from typing import Any
 
 from common.model import Instance
 from common.policy.candidate import Candidate, candidate
-from common.policy.cost import exec_s, serves
+from common.policy.cost import Demand, exec_s, serves
 from common.policy.dispatch import choose, wait_s
 from common.policy.fairness import behind_s
 from common.policy.line import step_s
@@ -17,8 +17,6 @@ from coordinator.language.definition import LlmBody, StageSpec
 from coordinator.shares import Shares
 
 LONGEST_LOAD_MS = 1 << 40
-_Wanted = tuple[str | None, frozenset[str], frozenset[str]]
-"""Model, labels and features that a request asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ class Cluster:
         self.turn = turn
         self.tools = tools
         self.shares = Shares()
-        self._serving: dict[_Wanted, list[Instance]] = {}
-        self._longest: dict[_Wanted, list[int]] = {}
+        self._serving: dict[Demand, list[Instance]] = {}
+        self._longest: dict[Demand, list[int]] = {}
         self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
 

@@ -12,7 +12,7 @@ from common.lineup import Asked, Lineup, Placement, Standing
 from common.model import Instance
 from common.policy import line
 from common.policy.candidate import Candidate, candidate
-from common.policy.cost import serves
+from common.policy.cost import Demand, serves
 from common.policy.dispatch import choose
 from common.policy.line import AHEAD, begin_there, held_kv_time, is_open, lateness, urgency_weight
 from common.policy.rules import LEAST_COST, Rules
@@ -20,7 +20,6 @@ from common.prefix import BLOCK_CHARS, shared_blocks
 
 CHARS_PER_TOKEN = 4.0
 """Of a prompt whose length in characters is not known."""
-Demand = tuple[str | None, frozenset[str], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _able(requests: Sequence[Asked], instances: Sequence[Instance]) -> dict[str,
 
 
 def demand(request: Asked) -> Demand:
-    """What a request asks of an instance, but for the length of its prompt."""
+    """What a request asks for."""
     return request.model, request.requires, request.features
 
 

@@ -6,6 +6,8 @@ from common.model import Instance
 
 ATTENTION_TOKENS = 106_000.0
 """Prompt length at which attention adds as much again to a prefill (twice the 53,000 of one iteration: its mean)."""
+Demand = tuple[str | None, frozenset[str], frozenset[str]]
+"""What a request asks of an instance, but for the length of its prompt: model (None: any), labels, features."""
 
 
 class Figures(Protocol):

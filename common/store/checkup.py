@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from common import clock, wire
-from common.store.client import Client, translated
+from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts, load
 
@@ -51,13 +51,8 @@ class Checkup:
     async def ahead_ms(self) -> float:
         """By how much this host's clock is ahead of the server's; half the round trip at most is wrong with it."""
         before = clock.wall_ms()
-        now = await self._now_ms()
+        now = await now_ms(self._client)
         return (before + clock.wall_ms()) / 2 - now
-
-    async def _now_ms(self) -> int:
-        with translated():
-            seconds, micros = await self._client.time()
-        return int(seconds * 1000 + micros // 1000)
 
     async def info(self) -> dict[str, Any]:
         """What INFO tells."""
@@ -90,13 +85,13 @@ class Checkup:
 
     async def leases_over(self, longer_than_ms: int) -> int:
         """How many leases ended so long ago and were not taken back."""
-        now = await self._now_ms()
+        now = await now_ms(self._client)
         with translated():
             return int(await self._client.zcount(self._keys.leases, "-inf", now - longer_than_ms))
 
     async def streams(self) -> dict[str, Queue]:
         """The streams that coordinators read, by name."""
-        now = await self._now_ms()
+        now = await now_ms(self._client)
         found = {}
         for name, key in (("submissions", self._keys.submissions), ("completions", self._keys.completions)):
             with translated():

@@ -143,6 +143,13 @@ def _asking(options: dict[str, Any]) -> dict[str, Any]:
     return asking | {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
 
 
+async def now_ms(client: Client) -> int:
+    """Redis time, which is what all times in the store are."""
+    with translated():
+        seconds, micros = await client.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
 def _set_up(pool: Any, tls: type[_Tls | _SyncTls]) -> None:
     """Raises ValueError where the URL has an option that no connection has, or names a file that is not there."""
     if issubclass(pool.connection_class, tls.__base__ or object):

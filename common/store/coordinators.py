@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from common.store.client import Client, translated
+from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
 
@@ -26,9 +26,9 @@ class Coordinators:
 
     async def all(self) -> dict[str, str]:
         """The policies of those that are there, by their names."""
+        now = await now_ms(self._client)
         with translated():
-            seconds, _ = await self._client.time()
-            return _policies(await self._client.zrangebyscore(self._keys.coordinators, seconds * 1000, "+inf"))
+            return _policies(await self._client.zrangebyscore(self._keys.coordinators, now, "+inf"))
 
 
 def _policies(entries: Iterable[bytes]) -> dict[str, str]:

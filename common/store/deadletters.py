@@ -49,16 +49,12 @@ class DeadLetters:
         with translated():
             return bool(await self._client.xdel(self._keys.dead, letter))
 
-    async def status(self, letter: Letter) -> str | None:
-        """Of the workflow with the letter's id; None where it is not kept (any more)."""
+    async def workflow(self, letter: Letter) -> tuple[str, dict[str, Json]] | None:
+        """Its status, and its document as it could be submitted again; None where it is not kept (any more) or cannot
+        be read.
+        """
         with translated():
-            found = await self._client.hget(self._keys.workflow(letter.workflow), "status")
-        return None if found is None else found.decode("utf-8", "replace")
-
-    async def document(self, letter: Letter) -> dict[str, Json] | None:
-        """The workflow as it could be submitted again; None where it is not kept (any more) or cannot be read."""
-        with translated():
-            head = await self._client.hget(self._keys.workflow(letter.workflow), "head")
+            head, status = await self._client.hmget(self._keys.workflow(letter.workflow), "head", "status")
         try:
             known = wire.unpack_head(head)
         except Exception:  # whatever bytes, or none, can lead to
@@ -71,7 +67,7 @@ class DeadLetters:
             return None
         slo_s = (known.slo.deadline_at - known.slo.arrival_at) / 1000
         document = {"workflow": wire.unpack(definition), "inputs": known.inputs, "slo_s": slo_s}
-        return document | {"tenant": known.tenant, "stream": known.stream}
+        return (status or b"").decode(), document | {"tenant": known.tenant, "stream": known.stream}
 
     async def requeue(self, letter: str, document: Json) -> str | None:
         """Submit this document and remove the letter, in one; the new workflow's id. None where the letter is gone.

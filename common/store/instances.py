@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from common import wire
 from common.errors import BadRecord, Superseded
 from common.model import Instance, InstanceLoad, InstanceProfile, Json
-from common.store.client import Client, translate, translated
+from common.store.client import Client, now_ms, translate, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
 
@@ -137,9 +137,8 @@ class Instances:
 
     async def silent(self, longer_than_ms: int) -> list[str]:
         """Instances not heard of for that long by Redis's clock."""
+        oldest = await now_ms(self._client) - longer_than_ms
         with translated():
-            seconds, micros = await self._client.time()
-            oldest = seconds * 1000 + micros // 1000 - longer_than_ms
             found = await self._client.zrangebyscore(self._keys.instances, "-inf", oldest)
         return [name.decode() for name in found]
 
@@ -149,7 +148,7 @@ class Instances:
         backlogs = await self.backlogs()
         with translated():
             heard_at = dict(await self._client.zrange(self._keys.instances, 0, -1, withscores=True))
-            seconds, micros = await self._client.time()
+        now = await now_ms(self._client)
         for instance, load in await self._known():
             with translated():
                 queued = await self._client.zcard(self._keys.queue(instance.id))
@@ -157,7 +156,7 @@ class Instances:
                 {
                     "instance": instance.id,
                     "status": instance.status,
-                    "heard_s": round(seconds + micros / 1e6 - heard_at.get(instance.id.encode(), 0) / 1000, 1),
+                    "heard_s": round((now - heard_at.get(instance.id.encode(), 0)) / 1000, 1),
                     "profile": instance.profile.name,
                     "models": list(instance.models),
                     "labels": sorted(instance.labels),

@@ -55,10 +55,6 @@ class Keys:
         self.tuning = self.prefix + "tuning"
 
     @property
-    def line(self) -> str:
-        return self.queue(LINE)
-
-    @property
     def line_wake(self) -> str:
         return self.wake(LINE)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import redis
 
 from common.model import TOOLS, Json
-from common.store.client import Client, translated
+from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
 from common.store.scripts import load
 
@@ -44,9 +44,8 @@ class Offers:
 
     async def forget_silent(self) -> int:
         """Count no longer on those whose time is over by Redis's clock; how many that were."""
+        now = await now_ms(self._client)
         with translated():
-            seconds, micros = await self._client.time()
-            now = seconds * 1000 + micros // 1000
             return int(await self._client.zremrangebyscore(self._keys.offers, "-inf", now))
 
     async def describe(self) -> list[dict[str, Json]]:

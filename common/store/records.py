@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from common import wire
 from common.errors import InvalidDocument
 from common.model import LINE, Head, Json, Node
-from common.store.client import Client, translated
+from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts, call_id
 
@@ -155,9 +155,7 @@ class Records:
 
     async def now_ms(self) -> int:
         """Redis time, which is what all times here are."""
-        with translated():
-            seconds, micros = await self._client.time()
-        return int(seconds * 1000 + micros // 1000)
+        return await now_ms(self._client)
 
     async def whereabouts(self, requests: Sequence[str]) -> dict[str, Whereabouts]:
         """Where these requests are, those that are with an instance."""

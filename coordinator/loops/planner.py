@@ -9,13 +9,13 @@ from random import SystemRandom
 from common import clock
 from common.lineup import Asked, Lineup
 from common.model import Instance
-from common.policy.cost import exec_s
+from common.policy.cost import Demand, exec_s
 from common.policy.line import AHEAD
 from common.policy.registry import binds_late
 from common.store.line import MOST_SEEN
 from coordinator.cluster import load_ms
 from coordinator.desk import Desk
-from coordinator.planning import Demand, Plan, demand, placements, plan, wanted
+from coordinator.planning import Plan, demand, placements, plan, wanted
 
 PAUSE_S = 0.002
 """Between two plans: what happens meanwhile is planned together."""

@@ -89,10 +89,10 @@ async def _letter(cell: Cell, letter: str) -> Letter:
 
 async def _requeue(cell: Cell, letter: str) -> str:
     found = await _letter(cell, letter)
-    document = await cell.dead.document(found)
-    if document is None:
+    known = await cell.dead.workflow(found)
+    if known is None:
         raise HexgenError(f"what was submitted as {found.workflow} is not kept (any more): submit it again yourself")
-    status = await cell.dead.status(found)
+    status, document = known
     if status in ("running", "completed"):
         raise HexgenError(f"workflow {found.workflow} went on without it and is {status}: there is nothing to repeat")
     workflow = await cell.dead.requeue(letter, document)

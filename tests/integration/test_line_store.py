@@ -271,7 +271,7 @@ async def test_the_key_of_a_policy_that_binds_early_is_none_for_the_line(cell: C
 
 async def test_what_nobody_can_take_goes_back_to_its_workflow(cell: Cell) -> None:
     await lined_up(cell, late("r1", "s"), late("r2", "t"))
-    await cell.client.zadd(cell.keys.line, {"stray": 0})
+    await cell.client.zadd(cell.keys.queue(LINE), {"stray": 0})
     assert await cell.line.give_back(["r1", "stray", "never there"]) == 2
     assert await queued(cell, LINE) == ["r2"]
     assert await mail(cell) == [Evacuated("r1", "s")]

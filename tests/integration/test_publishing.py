@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from operations_bench import LEASE_MS, PROFILE, dispatched, join, push, queued
 
-from common.model import InstanceLoad, RunningCall
+from common.model import LINE, InstanceLoad, RunningCall
 from common.store.cell import Cell
 from common.store.queues import Room
 
@@ -57,7 +57,7 @@ async def test_a_load_calls_a_coordinator_only_where_there_is_a_line(cell: Cell)
     epoch = (await join(cell)).epoch or 0
     await cell.instances.publish("a", epoch, LOAD)
     assert await cell.client.exists(cell.keys.line_wake) == 0
-    await cell.client.zadd(cell.keys.line, {"r1": 17})
+    await cell.client.zadd(cell.keys.queue(LINE), {"r1": 17})
     await cell.instances.publish("a", epoch, LOAD)
     assert await cell.client.zcard(cell.keys.line_wake) == 1
 
@@ -76,7 +76,7 @@ async def test_speeds_that_no_engine_can_have_are_not_believed(cell: Cell, speed
     epoch = (await join(cell)).epoch or 0
     await cell.instances.publish("a", epoch, replace(LOAD, **speeds))
     assert (await cell.instances.all())[0].profile == PROFILE
-    await cell.client.zadd(cell.keys.line, {"r1": 17})
+    await cell.client.zadd(cell.keys.queue(LINE), {"r1": 17})
     assert (await cell.line.survey(1)).standings[0].load is None
 
 
