@@ -66,7 +66,7 @@ class Evacuated:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A delayed node's time has come: a retry, or another look for an instance."""
+    """A delayed node's time has come: a retry, another look for an instance, or the deadline, which stands for one."""
 
     node: str
 

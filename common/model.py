@@ -126,7 +126,8 @@ class Instance:
 class Head:
     """What is fixed when a workflow is accepted. `definition` is the digest of the version it runs to its end.
 
-    `encoding` ("json" or "msgpack") is how its events and result are written; `stream` asks for token events.
+    `encoding` ("json" or "msgpack") is how its events and result are written; `stream` asks for token events;
+    `on_deadline` ("continue" or "cancel") is what becomes of it once its deadline has come.
     """
 
     tenant: str
@@ -136,6 +137,7 @@ class Head:
     slo: Slo
     encoding: str = "json"
     stream: bool = False
+    on_deadline: str = "continue"
 
 
 @dataclass(frozen=True, slots=True)

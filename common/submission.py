@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -84,6 +84,7 @@ class Submission(BaseModel):
     inputs: dict[str, Any] = Field(default_factory=dict)
     slo_s: Annotated[float, AfterValidator(_slo)] | None = None
     deadline_at: Integer | None = None
+    on_deadline: Literal["continue", "cancel"] = "continue"
     stream: bool = False
     cancel: Identifier | None = None
     reason: Annotated[str, StringConstraints(max_length=500)] = "cancelled by request"
@@ -124,6 +125,7 @@ _MESSAGES = {
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
+    "literal_error": "must be {expected}",
 }
 
 

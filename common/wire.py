@@ -104,13 +104,14 @@ def _is_text(value: str) -> bool:
 def pack_head(head: Head) -> bytes:
     """See `Head`."""
     slo = (head.slo.arrival_at, head.slo.deadline_at)
-    return pack((head.tenant, head.name, head.definition, head.inputs, slo, head.encoding, head.stream))
+    fields = (head.tenant, head.name, head.definition, head.inputs, slo, head.encoding, head.stream)
+    return pack(fields if head.on_deadline == "continue" else (*fields, head.on_deadline))
 
 
 def unpack_head(data: bytes) -> Head:
-    """See `Head`."""
-    tenant, name, definition, inputs, slo, encoding, stream = unpack(data)
-    return Head(tenant, name, definition, inputs, Slo(*slo), encoding, stream)
+    """See `Head`. What a later version has added is left out."""
+    tenant, name, definition, inputs, slo, encoding, stream, *rare = unpack(data)
+    return Head(tenant, name, definition, inputs, Slo(*slo), encoding, stream, *rare[:1])
 
 
 def pack_node(node: Node) -> bytes:

@@ -19,7 +19,7 @@ from coordinator.places import Place, find, group_of, live_copies, place, scope_
 from coordinator.remaining import Remaining
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
-from coordinator.state import Choice, Step, Workflow
+from coordinator.state import DEADLINE, Choice, Step, Workflow
 
 __all__ = ["NO_DEFINITION", "Step", "broken", "step"]
 
@@ -40,10 +40,12 @@ def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: i
     """Apply events in their order, then start what is ready. now in ms of Redis time."""
     walk = _Walk(workflow, cluster, now)
     for event in happened:
-        walk.apply(event)
+    if walk.ends_at_deadline and walk.left_ms <= 0:
+        walk.end("cancel", {"error": "its deadline has passed"})
         if not walk.running:
             break
     walk.dispatch()
+        walk.apply(event)
     return walk.out
 
 
@@ -80,6 +82,7 @@ class _Walk(Ledger):
             case events.Submitted():
                 self._open.append(None)
             case events.Completed():
+                self._await_deadline()
                 self._completed(event)
             case events.Failed():
                 self._failed(event)
@@ -90,12 +93,18 @@ class _Walk(Ledger):
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))
             case events.Due():
+            case events.Due(node) if node == DEADLINE:  # and it has not come: the server's clock was put back
+                self._await_deadline()
                 self._again(event.node, "wake", self.node(event.node).phase in ("delayed", "waiting"))
             case events.CancelAsked():
                 self.end("cancel", {"error": event.reason})
         self._advance()
 
     def _completed(self, event: events.Completed) -> None:
+    def _await_deadline(self) -> None:
+        if self.ends_at_deadline:
+            self.out.delays.append((DEADLINE, self.left_ms))
+
         if not self._expects(event.node, event.request):
             return
         at = find(self._definition, event.node)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from common.model import Json, Node
 from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
-from coordinator.state import PENDING, Step, Workflow
+from coordinator.state import DEADLINE, PENDING, Step, Workflow
 from coordinator.usage import usage
 
 
@@ -26,6 +26,11 @@ class Ledger:
     def left_ms(self) -> int:
         """Time to the deadline; negative when it has passed."""
         return self.out.workflow.head.slo.deadline_at - self.now
+
+    @property
+    def ends_at_deadline(self) -> bool:
+        """Whether its deadline ends the workflow."""
+        return self.out.workflow.head.on_deadline == "cancel"
 
     def node(self, key: str) -> Node:
         """The state of a node; one that is not known is pending."""
@@ -101,5 +106,7 @@ class Ledger:
         for key in self.nodes:
             if self._asks(key):
                 self._give_up(key)
+        if self.ends_at_deadline:
+            out.recalls.append(DEADLINE)
         out.pushes.clear()
         out.delays.clear()

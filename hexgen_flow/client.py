@@ -132,6 +132,7 @@ class Client:
         inputs: Mapping[str, Any] | None = None,
         *,
         slo_s: float | None = None,
+        on_deadline: str | None = None,
         id: str | None = None,
         tenant: str | None = None,
         stream: bool = False,
@@ -139,12 +140,13 @@ class Client:
         """Submit a workflow, by its registered name or as a definition; the id to follow it by.
 
         Does not wait for it to be accepted: a refusal is told by `wait`, `events` and `result`. Giving an `id` makes it
-        safe to submit again after Unreachable: the same id and document is the same workflow.
+        safe to submit again after Unreachable: the same id and document is the same workflow. With `on_deadline`
+        "cancel" the workflow is ended at its deadline, with "continue" (the default) it goes on.
         Raises InvalidValue, Unreachable or Refused.
         """
         document: dict[str, Any] = {"workflow": workflow, "inputs": {} if inputs is None else inputs}
         slo = float(slo_s) if isinstance(slo_s, int) else slo_s
-        given = {"slo_s": slo, "id": id, "tenant": tenant, "stream": stream or None}
+        given = {"slo_s": slo, "on_deadline": on_deadline, "id": id, "tenant": tenant, "stream": stream or None}
         entry = self._send(document | {name: value for name, value in given.items() if value is not None})
         return WorkflowId(id or entry, entry)
 

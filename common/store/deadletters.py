@@ -67,7 +67,8 @@ class DeadLetters:
             return None
         slo_s = (known.slo.deadline_at - known.slo.arrival_at) / 1000
         document = {"workflow": wire.unpack(definition), "inputs": known.inputs, "slo_s": slo_s}
-        return (status or b"").decode(), document | {"tenant": known.tenant, "stream": known.stream}
+        document |= {"tenant": known.tenant, "stream": known.stream, "on_deadline": known.on_deadline}
+        return (status or b"").decode(), document
 
     async def requeue(self, letter: str, document: Json) -> str | None:
         """Submit this document and remove the letter, in one; the new workflow's id. None where the letter is gone.

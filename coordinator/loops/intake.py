@@ -87,6 +87,7 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         encoding=encoding,
         stream=submission.stream,
     )
+        on_deadline=submission.on_deadline,
     workflow = submission.id or entry
     packed, keep_ms = wire.pack(definition.document), desk.settings.keep_definition_ms
     answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)

@@ -38,20 +38,22 @@ accept_option = click.option(
               help="an input: text where a string is declared; else JSON where it parses, else text")  # fmt: skip
 @click.option("--inputs", "file", type=click.Path(path_type=Path), help="a mapping of inputs, YAML or JSON; -: stdin")
 @click.option("--slo-s", type=SECONDS, help="seconds until it should be done")
+@click.option("--on-deadline", type=click.Choice(["continue", "cancel"]),
+              help="what becomes of it once that time is over  [default: continue]")  # fmt: skip
 @click.option("--tenant", help="whose work it is")
 @click.option("--id", "identifier", help="its id; the same id and document again is the same workflow")
 @accept_option
 @click.option("--wait", is_flag=True, help="wait for the end and print the result")
 @click.option("--timeout-s", type=SECONDS, help="with --wait: give up after so long; the workflow goes on")
 def submit(name: str, pairs: tuple[str, ...], file: Path | None, as_json: bool, slo_s: float | None,
-           tenant: str | None, identifier: str | None, accept_s: float, wait: bool, timeout_s: float | None,
-           **flags: Any) -> None:  # fmt: skip
+           on_deadline: str | None, tenant: str | None, identifier: str | None, accept_s: float, wait: bool,
+           timeout_s: float | None, **flags: Any) -> None:  # fmt: skip
     """Submit a workflow, a definition in a file or the name of a registered one; prints its id."""
     if timeout_s is not None and not wait:
         raise InvalidDocument("--timeout-s", "is for --wait")
     definition = _definition(name)
     texts, given = inputs.read_pairs(pairs), inputs.read_file(file)
-    options = {"slo_s": slo_s, "tenant": tenant, "id": identifier}
+    options = {"slo_s": slo_s, "on_deadline": on_deadline, "tenant": tenant, "id": identifier}
     document: dict[str, Json] = {key: value for key, value in options.items() if value is not None}
 
     async def send(cell: Cell) -> None:

@@ -158,6 +158,14 @@ def test_a_cancellation_is_submitted_behind_what_it_cancels(
     assert sent(environment, server)[1:] == [{"cancel": "order-1", "reason": "sold out"}]
 
 
+@pytest.mark.parametrize("what", ["continue", "cancel"])
+def test_what_becomes_of_it_at_its_deadline_is_sent(
+    environment: dict[str, str], server: EmbeddedServer, what: str
+) -> None:
+    at_once(environment, "one", "--slo-s", "5", "--on-deadline", what)
+    assert sent(environment, server) == [{"slo_s": 5, "on_deadline": what, "workflow": "one", "inputs": {}}]
+
+
 # -- inputs
 
 

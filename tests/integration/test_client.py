@@ -80,6 +80,14 @@ def test_what_can_just_be_sent_is_sent(client: Client, connection: Any, namespac
         client.submit("one", {"a": [deep]})
 
 
+def test_all_that_is_asked_is_sent(client: Client, connection: Any, namespace: str) -> None:
+    given = {"slo_s": 5.0, "on_deadline": "cancel", "id": "order-1", "tenant": "acme", "stream": True}
+    client.submit("one", **given)  # type: ignore[arg-type]
+    client.submit("one")
+    sent = [msgpack.unpackb(fields[b"msgpack"]) for _, fields in connection.xrange(Keys(namespace).submissions)]
+    assert sent == [{"workflow": "one", "inputs": {}} | given, {"workflow": "one", "inputs": {}}]
+
+
 @pytest.mark.parametrize("namespace", ["", "a b", "a}", "-", "ä", "a:b", "a\n", "ok-1_"])
 def test_a_namespace_is_as_the_coordinators_take_it(namespace: str) -> None:
     try:

@@ -29,6 +29,7 @@ DOCUMENT: dict[str, Any] = {
     "inputs": {"text": "hello"},
     "tenant": "acme",
     "slo_s": 20,
+    "on_deadline": "cancel",
     "id": "order-1",
 }
 REASON = "its worker was lost 3 times"
@@ -96,7 +97,7 @@ def test_requeue_submits_the_workflow_again_once_under_a_new_id(environment: dic
     ((name, head),) = on_cell(environment, again)
     assert name == told["workflow"] != "order-1"
     assert (head.name, head.tenant, head.inputs) == ("one", "acme", {"text": "hello", "more": [1]})
-    assert head.slo.deadline_at - head.slo.arrival_at == 20_000
+    assert (head.slo.deadline_at - head.slo.arrival_at, head.on_deadline) == (20_000, "cancel")
     assert head.slo.arrival_at == int(name.partition("-")[0])
     done = run(environment, "requeue", letter["id"])
     assert done.exit_code == 1

@@ -21,7 +21,7 @@ from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition, ToolBody
 from coordinator.language.document import parse_document
 from coordinator.places import Place, find
-from coordinator.state import PENDING, Workflow
+from coordinator.state import DEADLINE, PENDING, Workflow
 
 START = 1_000_000
 ENDS = ("completed", "failed", "cancelled")
@@ -89,11 +89,13 @@ class Bench:
         slo_s: float = 60.0,
         packed: bool = False,
         patience_ms: int = 0,
+        on_deadline: str = "continue",
     ) -> None:
         self.patience_ms = patience_ms
         compiled = document if isinstance(document, Definition) else definition(document, inputs)
         slo = Slo(START, START + round(slo_s * 1000))
-        self.workflow = Workflow("w", Head("t", compiled.name, compiled.digest, dict(inputs or {}), slo), compiled)
+        head = Head("t", compiled.name, compiled.digest, dict(inputs or {}), slo, on_deadline=on_deadline)
+        self.workflow = Workflow("w", head, compiled)
         self.now = START
         self.packed = packed
         self.queue: dict[str, Push] = {}
@@ -144,7 +146,7 @@ class Bench:
         if made.status != "running":
             self._check_end(made)
         else:
-            assert self.queue or self.delays, "the workflow runs, and nothing will ever happen to it"
+            assert self.queue or self.delays.keys() - {DEADLINE}, "it runs, and nothing will ever happen to it"
         if self.packed:
             self._pack()
         return made
@@ -258,6 +260,7 @@ class Bench:
         if made.status == "running":
             live = {push.node for push in (*self.queue.values(), *made.pushes) if push.request not in made.drops}
             live |= {node for node in self.delays if node not in made.recalls} | {node for node, _ in made.delays}
+            live -= {DEADLINE}
             assert live == waited_for, "nothing is under way that nobody waits for, and nothing is waited for in vain"
             for key in waited_for:
                 self._check_around(made.workflow, key)

@@ -20,6 +20,8 @@ PATIENCE = 300
 """Random actions before the rest is answered in order."""
 
 anything = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+AT_DEADLINE = ["continue", "cancel"]
+
 seeds = st.integers(0, 1 << 32)
 
 
@@ -98,9 +100,11 @@ class History:
 
 
 @anything
-@given(documents() | documents(joins=True), st.booleans(), seeds)
-def test_every_history_ends_once_and_leaves_nothing(document, flag, seed):
-    bench = Bench(document, {"flag": flag}, slo_s=600)
+@given(
+    documents() | documents(joins=True), st.booleans(), seeds, st.sampled_from([60, 600]), st.sampled_from(AT_DEADLINE)
+)
+def test_every_history_ends_once_and_leaves_nothing(document, flag, seed, slo_s, on_deadline):
+    bench = Bench(document, {"flag": flag}, slo_s=slo_s, on_deadline=on_deadline)
     History(bench, seed, gentle=False).run()
     assert bench.status in ("completed", "failed", "cancelled")
     nodes = bench.workflow.nodes

@@ -36,13 +36,13 @@ def test_the_least_document() -> None:
     assert (found.workflow, found.id, found.tenant, found.inputs, found.stream) == (
         "text2sql", None, "default", {}, False
     )  # fmt: skip
-    assert (found.slo_s, found.deadline_at, found.cancel) == (None, None, None)
+    assert (found.slo_s, found.deadline_at, found.on_deadline, found.cancel) == (None, None, "continue", None)
 
 
 def test_a_whole_document_in_either_encoding() -> None:
     document = {
         "v": 1, "id": "order-17", "tenant": "acme", "workflow": {"name": "x"}, "inputs": {"a": [1, None]},
-        "slo_s": 2.5, "stream": True,
+        "slo_s": 2.5, "on_deadline": "cancel", "stream": True,
     }  # fmt: skip
     one, encoding, same = read_submission(sent(document))
     assert (encoding, same) == ("json", document)
@@ -50,6 +50,7 @@ def test_a_whole_document_in_either_encoding() -> None:
     assert (encoding, same) == ("msgpack", document)
     assert one == two
     assert (one.id, one.tenant, one.inputs, one.slo_s) == ("order-17", "acme", {"a": [1, None]}, 2.5)
+    assert one.on_deadline == "cancel"
 
 
 def test_a_cancellation() -> None:
@@ -90,6 +91,9 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"workflow": "x", "deadline_at": 1.5}, "deadline_at", "must be an integer"),
     ({"workflow": "x", "deadline_at": 1 << 64}, "deadline_at", "beyond 64 bits"),
     ({"workflow": "x", "deadline_at": 5, "slo_s": 5}, "deadline_at", "not both"),
+    ({"workflow": "x", "on_deadline": "stop"}, "on_deadline", "must be 'continue' or 'cancel'"),
+    ({"workflow": "x", "on_deadline": None}, "on_deadline", "must be 'continue' or 'cancel'"),
+    ({"workflow": "x", "on_deadline": ["cancel"]}, "on_deadline", "must be 'continue' or 'cancel'"),
     ({"workflow": "x", "stream": "yes"}, "stream", "true or false"),
     ({"cancel": "a/b"}, "cancel", "letters, digits"),
     ({"cancel": "a", "reason": "x" * 501}, "reason", "at most 500 characters"),
@@ -160,6 +164,7 @@ fitting: dict[str, st.SearchStrategy[Any]] = {
     "tenant": identifiers,
     "inputs": st.dictionaries(st.text(max_size=5), anything, max_size=2),
     "stream": st.booleans(),
+    "on_deadline": st.sampled_from(["continue", "cancel"]),
     "reason": st.sampled_from(["", "x" * 500, "🚀" * 500]),
 }
 times: dict[str, st.SearchStrategy[Any]] = {

@@ -1,6 +1,7 @@
 """What is written in Redis is read back as it was, whatever it holds; what cannot be written is refused by name."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ words = st.from_regex(r"[a-z0-9_.@\[\]-]{1,20}", fullmatch=True)
 
 heads = st.builds(
     Head, tenant=texts, name=texts, definition=texts, inputs=mappings, slo=st.builds(Slo, naturals, naturals),
-    encoding=encodings, stream=st.booleans(),
+    encoding=encodings, stream=st.booleans(), on_deadline=st.sampled_from(["continue", "cancel"]),
 )  # fmt: skip
 nodes = st.builds(
     Node, status=texts, left=naturals, round=naturals, request=texts, phase=texts, attempt=naturals, error=texts
@@ -82,6 +83,13 @@ def test_users_may_be_told_of_half_a_character(encoding: str) -> None:
 @given(heads)
 def test_heads_come_back(head: Head) -> None:
     assert wire.unpack_head(wire.pack_head(head)) == head
+
+
+@given(heads)
+def test_heads_come_back_from_a_later_version_too_and_from_one_that_knew_no_deadlines(head: Head) -> None:
+    kept = wire.unpack(wire.pack_head(head))
+    assert wire.unpack_head(wire.pack([*kept[:7], head.on_deadline, "later"])) == head
+    assert wire.unpack_head(wire.pack(kept[:7])) == replace(head, on_deadline="continue")
 
 
 @given(nodes)

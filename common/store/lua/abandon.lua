@@ -19,6 +19,7 @@ end
 for name, kind in pairs({[key] = 'hash', [key .. ':events'] = 'stream'}) do
   if redis.call('TYPE', name).ok ~= kind then redis.call('DEL', name) end
 end
+redis.call('ZREM', p .. 'delayed', ARGV[1] .. ' @deadline')
 bury(ARGV[1], '', '', ARGV[6], ARGV[7])
 redis.call('HSETNX', key, 'document', '') -- the id stays taken
 redis.call('XADD', key .. ':events', '*', 'type', 'failed', ARGV[3], ARGV[4])
