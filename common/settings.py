@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
@@ -35,6 +35,7 @@ _SAID = {
     "int_parsing": "{input!r} must be a whole number",
     "int_from_float": "{input} must be a whole number",
     "string_type": "must be text",
+    "literal_error": "{input!r} must be {expected}",
     "value_error": "{error}",
 }
 """What is wrong, by pydantic's name for it."""
@@ -64,7 +65,7 @@ class Settings(BaseSettings):
     """What every process of a cell shares.
 
     `databases` is name -> SQLAlchemy URL and stays with the tool workers; `parameters` and `alpha` are other numbers of
-    the policy than its own, and stay with the coordinators.
+    the policy than its own, and stay with the coordinators, as does `hopeless`.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEXGEN_", extra="ignore", env_ignore_empty=True)
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     alpha: Annotated[Number, Field(ge=0, le=1)] | None = None
     parameters: Annotated[dict[str, Number], NoDecode] = Field(default_factory=dict)
     default_slo_s: Seconds = 300.0
+    hopeless: Literal["accept", "refuse"] = "accept"
     lease_s: Annotated[Number, Field(ge=0.5, le=3600)] = 30.0
     lease_losses: Annotated[int, Field(ge=1, le=100)] = 3
     keep_done_s: Seconds = 3600.0

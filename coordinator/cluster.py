@@ -59,7 +59,7 @@ class Cluster:
         self.shares = Shares()
         self._serving: dict[Demand, list[Instance]] = {}
         self._longest: dict[Demand, list[int]] = {}
-        self.expected: dict[tuple[str, bool, StageSpec], Any] = {}
+        self.expected: dict[tuple[str, bool, str, StageSpec], Any] = {}
         self._stage_s: dict[StageSpec, float] = {}
 
     def serving(self, model: str | None, requires: frozenset[str], features: frozenset[str]) -> list[Instance]:
@@ -109,15 +109,35 @@ class Cluster:
             self._stage_s[stage] = self._mean_s(workflow, stage)
         return self._stage_s[stage]
 
+    def known_s(self, workflow: str, stage: StageSpec, best: bool) -> float:
+        """As `stage_s`, but 0 where that is a guess: nothing is known of its length, or no ready instance serves it.
+
+        best: on the instance that is the fastest for it, instead of the mean.
+        """
+        if not self.estimates.knows(workflow, stage):
+            return 0.0
+        if not isinstance(stage.body, LlmBody):
+            return self.estimates.tool_s(workflow, stage)
+        costs = self._costs_s(workflow, stage, self._able(stage.body))
+        return min(costs, default=0.0) if best else _mean(costs, 0.0)
+
     def _mean_s(self, workflow: str, stage: StageSpec) -> float:
         if not isinstance(stage.body, LlmBody):
             return self.estimates.tool_s(workflow, stage)
+        return _mean(self._costs_s(workflow, stage, self._able(stage.body) or self.instances), 1.0)
+
+    def _able(self, body: LlmBody) -> list[Instance]:
+        return self.serving(body.model, body.requires, needed_features(body))
+
+    def _costs_s(self, workflow: str, stage: StageSpec, instances: Sequence[Instance]) -> list[float]:
+        """Of one request of an llm stage on each of these."""
         prompt = self.estimates.prompt_tokens(workflow, stage)
         output = self.estimates.output_tokens(workflow, stage)
-        features = needed_features(stage.body)
-        instances = self.serving(stage.body.model, stage.body.requires, features) or self.instances
-        costs = [exec_s(instance.profile, prompt, output) for instance in instances]
-        return sum(costs) / len(costs) if costs else 1.0
+        return [exec_s(instance.profile, prompt, output) for instance in instances]
+
+
+def _mean(costs: Sequence[float], default: float) -> float:
+    return sum(costs) / len(costs) if costs else default
 
 
 def needed_features(body: LlmBody) -> frozenset[str]:

@@ -75,6 +75,13 @@ class Estimates:
         count, seconds = self._read("tool", workflow, stage, 2)
         return (HINT_WEIGHT * hint + seconds) / (HINT_WEIGHT + count)
 
+    def knows(self, workflow: str, stage: StageSpec) -> bool:
+        """Whether the times of a leaf are more than a guess: it has run, or the definition says what to expect."""
+        if isinstance(stage.body, LlmBody):
+            return stage.body.expected_output_tokens is not None or self._read("output", workflow, stage, 2)[0] > 0
+        assert isinstance(stage.body, ToolBody)
+        return stage.body.expected_s is not None or self._read("tool", workflow, stage, 2)[0] > 0
+
     def branch(self, workflow: str, stage: StageSpec) -> float:
         """How likely its `when` is true."""
         return self._chance("when", workflow, stage, BRANCH)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from common.model import Node
 from common.policy.budget import critical_path, further_rounds, summed
@@ -14,6 +14,10 @@ from coordinator.state import PENDING
 
 COPIES_LOOKED_AT = 16
 T = TypeVar("T")
+Measure = Literal["all", "known", "best"]
+"""What counts. all: everything, guesses too. known: not what is only guessed, nor optional stages that have not
+started; best: the same, with each request on the instance that is the fastest for it, instead of the mean.
+"""
 
 
 class Remaining:
@@ -31,7 +35,17 @@ class Remaining:
 
     def after_s(self, at: Place) -> float:
         """Expected seconds from the end of a running leaf to that of the workflow, along the critical path always."""
-        expected = Expected(self._definition.name, self._cluster, along_path=True)
+        return self._after_s(at, Expected(self._definition.name, self._cluster, along_path=True))
+
+    def through_s(self, at: Place) -> float:
+        """Expected seconds from now to the end of the workflow by way of a stage, which starts now.
+
+        What is only guessed counts nothing, nor do optional stages after it.
+        """
+        expected = Expected(self._definition.name, self._cluster, along_path=True, measure="known")
+        return expected.round_s(at.spec) + self._after_s(at, expected)
+
+    def _after_s(self, at: Place, expected: "Expected") -> float:
         total = 0.0
         here: Place | None = at
         while here is not None:
@@ -66,16 +80,26 @@ class Remaining:
         return now + self._expected.further_s(spec, round)
 
 
+def best_s(definition: Definition, cluster: Cluster) -> float:
+    """Expected seconds of a whole workflow, along its critical path, that has the cluster to itself.
+
+    What is only guessed counts nothing, nor does what is optional.
+    """
+    expected = Expected(definition.name, cluster, along_path=True, measure="best")
+    return expected.combined_s(definition.root, [expected.stage_s(spec) for spec in definition.root.stages])
+
+
 class Expected:
     """What is expected of stages as their definition has them; the cluster keeps what was worked out.
 
     along_path: the stages of a group count along its critical path, else they are summed.
     """
 
-    def __init__(self, workflow: str, cluster: Cluster, along_path: bool) -> None:
+    def __init__(self, workflow: str, cluster: Cluster, along_path: bool, measure: Measure = "all") -> None:
         self._workflow = workflow
         self._cluster = cluster
         self._along_path = along_path
+        self._measure = measure
 
     def combined_s(self, group: GroupBody, costs: Sequence[float]) -> float:
         """Of a group whose stages take so long each."""
@@ -86,12 +110,16 @@ class Expected:
 
     def stage_s(self, spec: StageSpec) -> float:
         """Of a stage that has not started."""
+        if spec.optional and self._measure != "all":
+            return 0.0
         return self._kept("stage", spec, self._stage_s)
 
     def round_s(self, spec: StageSpec) -> float:
         """Of one round of one copy."""
         if not isinstance(spec.body, GroupBody):
-            return self._cluster.stage_s(self._workflow, spec)
+            if self._measure == "all":
+                return self._cluster.stage_s(self._workflow, spec)
+            return self._cluster.known_s(self._workflow, spec, best=self._measure == "best")
         return self.combined_s(spec.body, [self.stage_s(inner) for inner in spec.body.stages])
 
     def further_s(self, spec: StageSpec, round: int | None) -> float:
@@ -120,7 +148,7 @@ class Expected:
         return max((self.stage_s(other) + self.tail_s(group, other) for other in later), default=0.0)
 
     def _kept(self, what: str, spec: StageSpec, work_out: Callable[[StageSpec], T]) -> T:
-        key = (what, self._along_path, spec)
+        key = (what, self._along_path, self._measure, spec)
         if key not in self._cluster.expected:
             self._cluster.expected[key] = work_out(spec)
         return self._cluster.expected[key]  # type: ignore[no-any-return]

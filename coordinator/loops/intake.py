@@ -16,6 +16,7 @@ from coordinator.language.definition import Definition
 from coordinator.language.document import PLACE
 from coordinator.language.errors import DefinitionError, clipped, nearest, shown
 from coordinator.language.inputs import validate_inputs
+from coordinator.remaining import best_s
 
 BATCH = 64
 LONGEST_FIELD = 300
@@ -86,14 +87,25 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         slo=_slo(submission, int(entry.partition("-")[0]), desk.settings.default_slo_s),
         encoding=encoding,
         stream=submission.stream,
-    )
         on_deadline=submission.on_deadline,
+    )
     workflow = submission.id or entry
+    if desk.settings.hopeless == "refuse":
+        await _refuse_hopeless(desk, workflow, definition, head.slo.deadline_at)
     packed, keep_ms = wire.pack(definition.document), desk.settings.keep_definition_ms
     answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)
     log.debug("workflow %s %s: %s of %s", workflow, answer, head.name, head.tenant)
     if answer == "other":
         raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")
+
+
+async def _refuse_hopeless(desk: Desk, workflow: str, definition: Definition, deadline_at: int) -> None:
+    """Raises InvalidDocument for what would be late even with the cluster to itself, unless it is known already."""
+    best = best_s(definition, await desk.cluster())
+    left = (deadline_at - await desk.cell.records.now_ms()) / 1000
+    if best > left and await desk.cell.records.status(workflow) is None:
+        took = f"expected to take {best:.1f} s on this cluster even alone"
+        raise InvalidDocument("slo_s", f"{took}, and {left:.1f} s are left until its deadline: give it more time")
 
 
 async def _definition(desk: Desk, wanted: str | dict[str, Json] | None) -> Definition:

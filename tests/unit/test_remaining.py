@@ -1,12 +1,14 @@
 """The work a workflow still has before it, in expected seconds. Tools with a hint make the numbers plain."""
 
 import pytest
-from core_bench import Bench, definition
+from core_bench import TWO, Bench, definition, instance
 
+from common.events import Outcome
+from common.model import Usage
 from common.policy.cost import exec_s
 from common.policy.registry import policy
 from coordinator.places import find
-from coordinator.remaining import Remaining
+from coordinator.remaining import Remaining, best_s
 
 PATH = policy("hexgen")._replace(budgets_along_path=True)
 HALF = 0.5
@@ -212,3 +214,66 @@ def test_two_definitions_of_one_name_are_not_confused():
     runs = Bench(one)
     assert Remaining(one, {}, runs.cluster).workflow_s() == 1
     assert Remaining(other, {}, runs.cluster).workflow_s() == 5
+
+
+# -- without guesses
+
+
+def best(bench):
+    return best_s(bench.workflow.definition, bench.cluster)
+
+
+def through(bench, key):
+    return Remaining(bench.workflow.definition, bench.workflow.nodes, bench.cluster).through_s(
+        find(bench.workflow.definition, key)
+    )
+
+
+LLM = {"prompt": "x" * 4000, "expect": {"output_tokens": 100}}
+
+
+def test_at_best_each_request_is_on_the_instance_that_is_the_fastest_for_it():
+    instances = (TWO[0], instance("n", "a6000", models=("n",)))
+    one = bench({"a": LLM, "b": {**LLM, "model": "n", "needs": ["a"]}}, instances=instances)
+    fast, slow = (exec_s(one.profile, 1000, 100) for one in instances)
+    assert best(one) == pytest.approx(fast + slow)
+    assert through(one, "a") == pytest.approx((fast + slow) / 2 + slow)
+
+
+@pytest.mark.parametrize("rules", [None, PATH])
+def test_at_best_the_critical_path_counts_whatever_budgets_do(rules):
+    one = bench(DIAMOND, rules=rules)
+    assert best(one) == 13
+    assert through(one, "b") == 10
+
+
+def test_what_is_only_guessed_counts_nothing_until_it_has_run():
+    one = bench({"a": {"prompt": "x" * 4000}, "b": {"tool": "t", "needs": ["a"]}, "c": tool(2, needs=["b"])})
+    assert best(one) == through(one, "a") == 2
+    stages = one.workflow.definition.stages
+    one.estimates.learn("flow", stages["a"], Outcome("x", usage=Usage(1000, 100), prompt_chars=4000))
+    one.estimates.learn("flow", stages["b"], Outcome("x", run_ms=1000))
+    one.register(*TWO)
+    assert 2 < best(one) < through(one, "a")
+    assert through(one, "b") > 2.1
+
+
+def test_without_an_instance_that_serves_it_a_request_counts_nothing():
+    one = bench({"a": LLM, "b": tool(2, needs=["a"])}, instances=())
+    assert best(one) == through(one, "a") == 2
+    one.register(instance("other", models=("n",)), instance("lost", status="lost"))
+    assert best(bench({"a": {**LLM, "model": "m"}}, instances=one.cluster.instances)) == 0
+
+
+def test_optional_stages_count_nothing_but_the_one_that_starts():
+    one = bench({"a": tool(1, optional=True), "b": tool(2, needs=["a"], optional=True), "c": tool(4, needs=["b"])})
+    assert best(one) == 4
+    assert (through(one, "a"), through(one, "b"), through(one, "c")) == (5, 6, 4)
+    assert left(one) == 7
+
+
+def test_the_way_through_a_stage_leaves_its_loops_by_their_means():
+    group = {"stages": {"x": tool(4, optional=True), "y": tool(2, needs=["x"])}}
+    one = bench({"g": group | {"repeat": {"while": "true", "max": 3}}, "h": tool(10, needs=["g"])})
+    assert through(one, "g@0.x") == 4 + 2 + (HALF + HALF**2) * 2 + 10
+    assert through(one, "g@2.x") == 4 + 2 + 10

@@ -37,6 +37,7 @@ def test_databases_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ("HEXGEN_REDIS_URL", "redis://host/abc", "--redis / HEXGEN_REDIS_URL: what follows the host must be a "
          "database's number: redis://HOST:PORT/0"),
         ("HEXGEN_DEFAULT_SLO_S", "nan", "HEXGEN_DEFAULT_SLO_S: nan must be a finite number"),
+        ("HEXGEN_HOPELESS", "last", "HEXGEN_HOPELESS: 'last' must be 'accept' or 'refuse'"),
         ("HEXGEN_KEEP_DONE_S", "-1", "HEXGEN_KEEP_DONE_S: -1 must be above 0"),
         ("HEXGEN_LEASE_LOSSES", "1.5", "HEXGEN_LEASE_LOSSES: '1.5' must be a whole number"),
         ("HEXGEN_DATABASES", "bank=sqlite", 'HEXGEN_DATABASES: must be a JSON object such as '
