@@ -31,6 +31,7 @@ LONGEST_RETRY_MS = 30_000
 JITTER = 0.25
 """Up to this share a retry comes sooner or later, so that what failed together is not tried again together."""
 LOOK_AGAIN_MS = 1_000
+DROPPED = "dropped: the deadline would not be met"
 MAX_REQUESTS = 10_000
 MAX_NODES = 30_000
 STEP_CHARACTERS = 16 << 20
@@ -39,13 +40,13 @@ STEP_CHARACTERS = 16 << 20
 def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: int) -> Step:
     """Apply events in their order, then start what is ready. now in ms of Redis time."""
     walk = _Walk(workflow, cluster, now)
-    for event in happened:
     if walk.ends_at_deadline and walk.left_ms <= 0:
         walk.end("cancel", {"error": "its deadline has passed"})
+    for event in happened:
         if not walk.running:
             break
-    walk.dispatch()
         walk.apply(event)
+    walk.dispatch()
     return walk.out
 
 
@@ -81,8 +82,8 @@ class _Walk(Ledger):
         match event:
             case events.Submitted():
                 self._open.append(None)
-            case events.Completed():
                 self._await_deadline()
+            case events.Completed():
                 self._completed(event)
             case events.Failed():
                 self._failed(event)
@@ -92,19 +93,19 @@ class _Walk(Ledger):
                     self._fail(find(self._definition, event.node), reason)
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))
-            case events.Due():
             case events.Due(node) if node == DEADLINE:  # and it has not come: the server's clock was put back
                 self._await_deadline()
+            case events.Due():
                 self._again(event.node, "wake", self.node(event.node).phase in ("delayed", "waiting"))
             case events.CancelAsked():
                 self.end("cancel", {"error": event.reason})
         self._advance()
 
-    def _completed(self, event: events.Completed) -> None:
     def _await_deadline(self) -> None:
         if self.ends_at_deadline:
             self.out.delays.append((DEADLINE, self.left_ms))
 
+    def _completed(self, event: events.Completed) -> None:
         if not self._expects(event.node, event.request):
             return
         at = find(self._definition, event.node)
@@ -170,10 +171,10 @@ class _Walk(Ledger):
                 self.close_inside(at.stage_key)
         self._stage_ended(at.parent, spec, "complete")
 
-    def _stage_ended(self, parent: Place | None, spec: StageSpec, how: str) -> None:
+    def _stage_ended(self, parent: Place | None, spec: StageSpec, how: str, **told: str) -> None:
         key = scope_of(parent) + spec.name
-        self.move(key, how)
-        self.tell("stage_completed", {"stage": key, "status": self.node(key).status})
+        self.move(key, how, **told)
+        self.tell("stage_completed", {"stage": key, "status": self.node(key).status, **told})
         self._open.append(parent)
 
     def _fail(self, at: Place, error: str) -> None:
@@ -242,7 +243,8 @@ class _Walk(Ledger):
         stage = stage_place(parent, spec)
         try:
             wanted = spec.when is None or bool(self._scope.render(spec.when, stage))
-            elements = self._elements(parent, spec) if wanted and spec.for_each is not None else []
+            dropped = wanted and spec.optional and self._too_late_for(place(parent, spec))
+            elements = self._elements(parent, spec) if wanted and not dropped and spec.for_each is not None else []
         except TemplateError as error:
             self._fail(stage, str(error))
             return
@@ -251,8 +253,9 @@ class _Walk(Ledger):
         if len(self.nodes) + len(elements) >= MAX_NODES:
             self.fail(stage.key, f"the workflow has more than {MAX_NODES} stages, copies and rounds")
             return
-        if not wanted:
-            self._stage_ended(parent, spec, "skip")
+        if not wanted or dropped:
+            told = {"error": DROPPED} if dropped else {}
+            self._stage_ended(parent, spec, "skip", **told)
             return
         self.move(stage.key, "start", left=needed(spec.join, len(elements)))
         self.tell("stage_started", {"stage": stage.key})
@@ -265,6 +268,10 @@ class _Walk(Ledger):
                 copy = place(parent, spec, index)
                 self.move(copy.copy_key, "start")
                 self._start_round(copy)
+
+    def _too_late_for(self, at: Place) -> bool:
+        """Whether the deadline is not expected to be met if this stage starts."""
+        return 1000 * Remaining(self._definition, self.nodes, self._cluster).through_s(at) > self.left_ms
 
     def _elements(self, parent: Place | None, spec: StageSpec) -> list[Json]:
         """Of its copies. Raises TemplateError, also where they are too few."""

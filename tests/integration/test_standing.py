@@ -103,6 +103,15 @@ async def test_an_attempt_that_failed_is_told_with_its_reason(bench: Bench) -> N
     assert {"error: sold out", "SLO met: no", "SLO: 300.0 s"} < set(await bench.lines())
 
 
+async def test_a_stage_that_was_dropped_says_why(bench: Bench) -> None:
+    await bench.submit(
+        {"only": {"prompt": "x"}, "extra": {"tool": "t", "expect": {"seconds": 1000}, "optional": True}}, slo_s=60
+    )
+    told = await bench.told()
+    assert (told["status"], told["stages"]["only"]["status"]) == ("running", "running")
+    assert "  extra: skipped: dropped: the deadline would not be met" in await bench.lines()
+
+
 async def test_few_copies_are_listed_and_many_are_counted(bench: Bench) -> None:
     copies = MOST_COPIES + 4
     await bench.submit({"many": {"for_each": f"range({copies}) | list", "prompt": "{{ item }}"}})

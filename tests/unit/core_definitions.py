@@ -8,14 +8,17 @@ MOST_DEPTH = 3
 
 
 @st.composite
-def documents(draw: st.DrawFn, joins: bool = False) -> dict:
+def documents(draw: st.DrawFn, joins: bool = False, hints: bool = False) -> dict:
     """A small definition of any shape: groups in groups, copies, rounds, branches on what came before.
 
-    joins: also stages that are optional, and copies of which not all need complete.
+    joins: also stages that are optional, and copies of which not all need complete; hints: all leaves say how long
+    they are expected to take.
     """
     stages = _stages(draw, count(), 1, ())
     if joins:
         _join(draw, stages)
+    if hints:
+        _hint(draw, stages)
     return {"name": "random", "inputs": {"flag": {"type": "boolean"}}, "stages": stages}
 
 
@@ -27,6 +30,15 @@ def _join(draw: st.DrawFn, stages: dict) -> None:
             stage["for_each"] = draw(st.sampled_from([stage["for_each"], "[1, 2, 3, 4]"]))
             stage["join"] = draw(st.sampled_from(["all", "first_success", {"quorum": copies}]))
         _join(draw, stage.get("stages", {}))
+
+
+def _hint(draw: st.DrawFn, stages: dict) -> None:
+    for stage in stages.values():
+        if "tool" in stage:
+            stage["expect"] = {"seconds": draw(st.integers(1, 20))}
+        elif "prompt" in stage:
+            stage["expect"] = {"output_tokens": draw(st.integers(1, 1000))}
+        _hint(draw, stage.get("stages", {}))
 
 
 def _stages(draw: st.DrawFn, numbers: count, depth: int, around: tuple[str, ...]) -> dict:

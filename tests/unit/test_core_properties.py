@@ -2,11 +2,12 @@
 
 import json
 import random
+from copy import deepcopy
 from zlib import crc32
 
 from core_bench import TWO, Bench, asked, definition
 from core_definitions import documents
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost
@@ -19,9 +20,9 @@ from coordinator.places import find, segments
 PATIENCE = 300
 """Random actions before the rest is answered in order."""
 
-anything = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 AT_DEADLINE = ["continue", "cancel"]
 
+anything = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 seeds = st.integers(0, 1 << 32)
 
 
@@ -143,11 +144,14 @@ def test_order_retries_moves_and_repeated_messages_do_not_change_the_result(docu
 
 
 @settings(anything, max_examples=50)
-@given(documents() | documents(joins=True), st.booleans(), seeds)
-def test_what_is_kept_as_bytes_goes_on_the_same(document, flag, seed):
+@given(
+    documents() | documents(joins=True) | documents(joins=True, hints=True), st.booleans(), seeds,
+    st.sampled_from([20, 600]),
+)  # fmt: skip
+def test_what_is_kept_as_bytes_goes_on_the_same(document, flag, seed, slo_s):
     compiled = definition(document)
     kept, again, packed = (
-        History(Bench(compiled, {"flag": flag}, slo_s=600, packed=packed), seed, gentle=False).run()
+        History(Bench(compiled, {"flag": flag}, slo_s=slo_s, packed=packed), seed, gentle=False).run()
         for packed in (False, False, True)
     )
     assert kept.steps == again.steps
@@ -158,3 +162,56 @@ def effects(history: History) -> list[tuple[object, ...]]:
     """All of the steps but the state, whose caches may differ."""
     names = [name for name in core.Step.__slots__ if name != "workflow"]
     return [tuple(getattr(step, name) for name in names) for step in history.steps]
+
+
+# -- optional stages that are dropped
+
+
+def dropped(bench: Bench) -> list[str]:
+    return [data["stage"] for _, data in bench.events if data.get("error") == core.DROPPED]
+
+
+def started(bench: Bench) -> list[str]:
+    return [data["stage"] for kind, data in bench.events if kind == "stage_started"]
+
+
+@settings(anything, max_examples=25)
+@given(documents(joins=True, hints=True), st.booleans(), seeds)
+def test_with_time_enough_nothing_is_dropped(document, flag, seed):
+    bench = Bench(document, {"flag": flag}, slo_s=1e6)
+    History(bench, seed, gentle=False).run()
+    assert dropped(bench) == []
+
+
+@settings(anything, max_examples=25)
+@given(documents(joins=True, hints=True), st.booleans(), seeds, st.integers(1, 60))
+def test_what_is_dropped_was_optional_and_nothing_of_it_has_started(document, flag, seed, slo_s):
+    bench = Bench(document, {"flag": flag}, slo_s=slo_s)
+    History(bench, seed, gentle=False).run()
+    for key in dropped(bench):
+        assert find(bench.workflow.definition, key).spec.optional
+        assert bench.workflow.nodes[key].status == "skipped"
+        assert not [other for other in bench.workflow.nodes if other.startswith((f"{key}.", f"{key}[", f"{key}@"))]
+        assert key not in started(bench)
+
+
+@settings(anything, max_examples=50)
+@given(documents(joins=True, hints=True), st.booleans(), st.integers(1, 60))
+def test_what_is_dropped_leaves_what_a_when_that_does_not_hold_would(document, flag, slo_s):
+    pressed = Bench(document, {"flag": flag}, slo_s=slo_s).run(answer)
+    paths = {find(pressed.workflow.definition, key).spec.path for key in dropped(pressed)}
+    assume(paths.isdisjoint(find(pressed.workflow.definition, key).spec.path for key in started(pressed)))
+    plain = Bench(without(document, paths), {"flag": flag}, slo_s=1e6).run(answer)
+    assert (pressed.told, pressed.calls(), pressed.status) == (plain.told, plain.calls(), plain.status)
+    assert pressed.result.get("output") == plain.result.get("output")
+
+
+def without(document: dict, paths: set[str]) -> dict:
+    """The same with these stages never taken."""
+    changed = deepcopy(document)
+    for path in paths:
+        stage: dict = changed
+        for name in path.split("."):
+            stage = stage["stages"][name]
+        stage["when"] = "false"
+    return changed
