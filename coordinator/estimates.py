@@ -10,7 +10,7 @@ from common.events import Outcome
 from coordinator.language.definition import LlmBody, StageSpec, ToolBody
 
 MOST_NAMES = 20_000
-"""What is learned of has a bound: inline definitions may have any number of names."""
+"""What is learned of has a bound: inline definitions may have any number of names. Those observed last are kept."""
 
 WINDOW = 500
 HINT_WEIGHT = 3.0
@@ -122,7 +122,7 @@ class Estimates:
             self._observe(_name(kind, workflow, stage), float(again))
 
     def _observe(self, name: str, *values: float) -> None:
-        if name not in self._sums and len(self._sums) >= MOST_NAMES:
+        if name not in self._added and len(self._added) >= MOST_NAMES:
             return
         for sums in (self._sums, self._added):
             _fold(sums, name, (1.0, *values))

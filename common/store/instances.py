@@ -16,6 +16,8 @@ from common.store.scripts import Scripts
 
 log = logging.getLogger("hexgen.store")
 KEEP_GONE_MS = 24 * 3600 * 1000
+IDLE_TENANTS = 1000
+"""So many counters at most are kept of tenants that have no requests: anybody may think of new names."""
 _FIELDS = (b"epoch", b"status", b"serves", b"profile", b"load")
 
 
@@ -126,11 +128,18 @@ class Instances:
         return {name.decode(): int(tokens) for name, tokens in charged.items()}, {name.decode() for name in active}
 
     async def forget_tenants(self) -> int:
-        """Forget counters that make no difference: of those without requests who will be lifted when they are back."""
-        return int(await self._scripts.run("forget_tenants"))
+        """Forget counters that make no difference: of those without requests who will be lifted when they are back.
+
+        Also those of all others without requests, but for the IDLE_TENANTS that were served most.
+        """
+        return int(await self._scripts.run("forget_tenants", IDLE_TENANTS))
+
+    async def forget_counts(self) -> int:
+        """Forget what was counted of instances of which nothing else is kept."""
+        return int(await self._scripts.run("forget_instances"))
 
     async def served(self) -> dict[str, int]:
-        """Requests completed by each instance, and by the tools, since the namespace began."""
+        """Requests completed by each instance that is kept, and by the tools, since it first joined."""
         with translated():
             found = await self._client.hgetall(self._keys.served)
         return {name.decode(): int(value) for name, value in found.items()}

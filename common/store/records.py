@@ -204,12 +204,13 @@ class Records:
         sums = ((name.decode("utf-8", "replace"), wire.unpack_sums(data)) for name, data in found.items())
         return {name: values for name, values in sums if values}
 
-    async def learn(self, page: Page, window: int) -> None:
-        """Add (count, sum, ...) to the fading sums, each observation taking 1/window off what was there before.
+    async def learn(self, page: Page, window: int, most: int) -> None:
+        """Add (count, sum, ...) to the fading sums, each observation taking 1/window off what was there before. Of more
+        than `most` names those are forgotten that were not observed for the longest time.
 
         After an error it may have been added, or not; the same page sent again within ten minutes adds nothing more.
         """
-        await self._scripts.run("learn", window, wire.pack_for_lua(page.sums), page.call)
+        await self._scripts.run("learn", window, wire.pack_for_lua(page.sums), page.call, most)
 
     async def server(self) -> dict[str, Any]:
         """Version and settings of the server that matter to us."""

@@ -3,7 +3,7 @@
 from common import clock
 from common.store.records import Page, pages
 from coordinator.desk import Desk
-from coordinator.estimates import WINDOW
+from coordinator.estimates import MOST_NAMES, WINDOW
 
 PAUSE_S = 2.0
 FORGET_S = 24 * 3600.0
@@ -24,6 +24,7 @@ class Janitor:
         await self._share()
         for instance in await desk.cell.instances.silent(int(FORGET_S * 1000)):
             await desk.cell.instances.remove(instance)
+        await desk.cell.instances.forget_counts()
         await desk.cell.instances.forget_tenants()
         await desk.cell.inbox.forget_consumers(int(FORGET_S * 1000))
         await clock.sleep(PAUSE_S)
@@ -32,6 +33,6 @@ class Janitor:
         records, estimates = self._desk.cell.records, self._desk.estimates
         self._untold = self._untold or pages(estimates.take_added())
         while self._untold:
-            await records.learn(self._untold[0], WINDOW)
+            await records.learn(self._untold[0], WINDOW, MOST_NAMES)
             del self._untold[0]
         estimates.replace(await records.learned())

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from common import wire
 from common.errors import StoreUnavailable
 from common.settings import load
 from common.store.cell import Cell
 from common.store.records import PAGE, Page, pages
 from common.store.scripts import Call, Scripts
 from coordinator.desk import Desk
-from coordinator.estimates import WINDOW, Estimates
+from coordinator.estimates import MOST_NAMES, WINDOW, Estimates
 from coordinator.language.compiler import compile_definition
 from coordinator.loops.janitor import Janitor
 
@@ -25,10 +26,10 @@ def _told(*taken: bool) -> Estimates:
     return known
 
 
-async def learn(cell: Cell, added: Mapping[str, tuple[float, ...]]) -> list[Page]:
+async def learn(cell: Cell, added: Mapping[str, tuple[float, ...]], most: int = MOST_NAMES) -> list[Page]:
     sent = pages(added)
     for page in sent:
-        await cell.records.learn(page, WINDOW)
+        await cell.records.learn(page, WINDOW, most)
     return sent
 
 
@@ -49,6 +50,21 @@ async def test_more_names_than_fit_one_call(cell: Cell) -> None:
     assert len(await learn(cell, added)) == 3
     assert await cell.records.learned() == added
     assert await learn(cell, {}) == []
+
+
+async def test_of_too_many_names_those_not_observed_for_the_longest_time_are_forgotten(cell: Cell) -> None:
+    seen, most = f"{cell.keys.prefix}learned_at", 3
+    await learn(cell, dict.fromkeys(("a", "b", "c"), (1.0, 1.0)), most)
+    await cell.client.zadd(seen, {"a": 1, "b": 2, "c": 3})
+    await learn(cell, {"a": (1.0, 1.0)}, most)
+    assert set(await cell.records.learned()) == {"a", "b", "c"}
+    await learn(cell, {"d": (1.0, 1.0)}, most)
+    assert set(await cell.records.learned()) == {"a", "c", "d"}
+    # A version that did not say when has added to them.
+    await cell.client.hset(cell.keys.learned, mapping={"x": wire.pack((1.0, 1.0)), "y": wire.pack((1.0, 1.0))})
+    await learn(cell, {"e": (1.0, 1.0)}, most)
+    assert set(await cell.records.learned()) == {"a", "d", "e"}
+    assert {name.decode() for name in await cell.client.zrange(seen, 0, -1)} == {"a", "d", "e"}
 
 
 @pytest.mark.parametrize("damage", [b"", b"12.5", b"\xc1", b"\x92\x01\xa1x", b"\x93\x01\x01\x01"])

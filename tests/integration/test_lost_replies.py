@@ -35,7 +35,7 @@ async def test_a_step_takes_effect_once_and_its_coordinator_is_told_so(lossy: Ce
     assert await queued(lossy, "tools") == ["r1"]
     assert await lossy.client.xlen(lossy.keys.events("w1")) == 2
     assert await commit(lossy, 0, 0, pushes=pushes) == 0  # another's step, from the version before
-    assert await commit(lossy, 1, 0, end=End("completed", {"output": "done"}, 5_000)) == 1
+    assert await commit(lossy, 1, 0, drops=["r1"], end=End("completed", {"output": "done"}, 5_000)) == 1
     assert (await lossy.records.counts())["completed"] == 1
 
 
@@ -61,7 +61,7 @@ async def test_what_a_holder_hands_in_that_was_overtaken_has_no_effect(lossy: Ce
 async def test_figures_are_learned_once(lossy: Cell) -> None:
     for count in (1.0, 2.0):
         (page,) = pages({"tool/w/s/": (1.0, 3.0)})
-        await lossy.records.learn(page, 1_000_000_000)
+        await lossy.records.learn(page, 1_000_000_000, 100)
         assert (await lossy.records.learned())["tool/w/s/"] == pytest.approx((count, 3 * count))
 
 

@@ -205,3 +205,5 @@ def test_names_have_a_bound(monkeypatch):
     for number in range(9):
         known.saw_branch(f"inline{number}", STAGES["hinted"], taken=True)
     assert len(known.take_added()) == 3
+    known.saw_branch("new", STAGES["hinted"], taken=True)  # what is known may be forgotten for it
+    assert list(known.take_added()) == ["when/new/hinted/"]
