@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: one real server for the session, one fresh namespace per test."""
+"""Fixtures shared by all tests: one real server for the session, one fresh namespace per test, nothing left in it."""
 
 import os
 import secrets
@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from hypothesis import settings
+from leaks import forget, leaks, namespaces
 
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
+from common.store.keys import Keys
 from common.store.server_program import packaged_servers
 
 # No time limit per example: on a busy machine it says nothing about the code.
@@ -26,14 +29,33 @@ def program() -> Path | None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, program: Path | None) -> Iterator[EmbeddedServer]:
-    """A real Redis or Valkey of our own."""
+    """A real Redis or Valkey of our own. At the end nothing stays in it of tests that share a namespace, see below."""
     with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server")), program=program) as running:
         yield running
+        with redis.Redis.from_url(running.url) as store:
+            left = {name: leaks(store, Keys(name), running=True) for name in sorted(namespaces(store))}
+        assert not any(left.values()), left
 
 
 @pytest.fixture
 def namespace() -> str:
     return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test in a namespace of the shared server: nothing is there that the protocol does not know, or that
+    would stay for ever though no workflow that runs needs it."""
+    if not {"server", "namespace"} <= set(request.fixturenames):
+        yield
+        return
+    url, keys = request.getfixturevalue("server").url, Keys(request.getfixturevalue("namespace"))
+    yield
+    strange = request.node.get_closest_marker("strange_keys") is not None
+    with redis.Redis.from_url(url) as store:
+        found = [] if strange else leaks(store, keys, running=True)
+        forget(store, keys)
+    assert not found, "\n".join(found)
 
 
 @pytest.fixture

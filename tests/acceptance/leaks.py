@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 TYPES = {"sorted set": "zset"}
 STAY = frozenset(
     ("submissions", "completions", "workflows", "ended", "parameters", "tuning", "plans", "relayed", "instances",
-     "offers", "coordinators", "backlog", "served", "tenants", "learned", "dead", "server", "schema")
+     "offers", "coordinators", "backlog", "served", "tenants", "learned", "learned_at", "dead", "server", "schema")
 )  # fmt: skip
 """One of each in a cell, bounded; their entries come and go."""
 BELONG = {"instance:": "instances", "wake:": "instances", "definition:": "workflows"}
 """Those that stay as long as what they belong to is registered."""
 SHARED = frozenset({"wake:tools", "wake:line"})
+OF_ALL = frozenset({"live", "lanes", "outstanding"})
+"""There as long as any workflow runs."""
 
 
 def documented() -> list[tuple[str, str]]:
@@ -28,23 +31,74 @@ def documented() -> list[tuple[str, str]]:
     return [(re.sub(r"<\w+>", ".+", re.escape(name).replace(r"\<", "<")), TYPES.get(kind, kind)) for name, kind in rows]
 
 
-def leaks(store: "redis.Redis", keys: Keys) -> list[str]:
-    """A line for each key that stays though nothing runs, or that is not what the protocol says."""
+def leaks(store: "redis.Redis", keys: Keys, *, running: bool = False) -> list[str]:
+    """A line for each key that stays though nothing needs it, or that is not what the protocol says.
+
+    running: there may be workflows that have not ended; what is theirs may stay.
+    """
     read: Any = store
     known, registered = documented(), {"instances": read.zrange(keys.instances, 0, -1)}
     registered["workflows"] = read.hvals(keys.workflows)
+    theirs = _Theirs(read, keys) if running else None
     found = []
-    for key in read.scan_iter(f"{keys.prefix}*", count=1000):
-        name, kind, ttl_ms = key.decode().removeprefix(keys.prefix), read.type(key).decode(), read.pttl(key)
-        if ttl_ms == -2:
-            continue  # it went meanwhile
+    for name, kind, ttl_ms in _kept(read, keys):
         if not any(re.fullmatch(pattern, name) and kind == type_ for pattern, type_ in known):
             found.append(f"{name}, a {kind}, is not in docs/protocol.md")
         part, colon, owner = name.partition(":")
         belongs = owner.encode() in registered.get(BELONG.get(part + colon, ""), ())
-        if ttl_ms == -1 and not (name in STAY or name in SHARED or belongs):
+        stays = name in STAY or name in SHARED or belongs
+        if ttl_ms == -1 and not stays and not (theirs and theirs.need(name, kind)):
             found.append(f"{name}, a {kind}, stays for ever")
     return found
+
+
+def _kept(read: Any, keys: Keys) -> list[tuple[str, str, int]]:
+    """(name, type, ms it is kept or -1) of each key."""
+    names = list(read.scan_iter(f"{keys.prefix}*", count=1000))
+    pipeline = read.pipeline(transaction=False)
+    for name in names:
+        pipeline.type(name).pttl(name)
+    answers = iter(pipeline.execute())
+    kept = [(name.decode().removeprefix(keys.prefix), next(answers).decode(), next(answers)) for name in names]
+    return [one for one in kept if one[2] != -2]  # those that went meanwhile
+
+
+class _Theirs:
+    """What belongs to the workflows that run."""
+
+    def __init__(self, read: Any, keys: Keys) -> None:
+        self._read, self._keys = read, keys
+        self._live = set(read.zrange(keys.live, 0, -1)) if read.type(keys.live) == b"zset" else set()
+
+    def need(self, name: str, kind: str) -> bool:
+        part, _, rest = name.partition(":")
+        if part == "workflow":
+            return rest.partition(":")[0].encode() in self._live
+        if part == "request":
+            return self._run([rest.encode()])
+        if part in ("queue", "leases"):
+            return kind == "zset" and self._run(self._read.zrange(self._keys.prefix + name, 0, -1))
+        if part == "claimed":
+            return kind == "set" and self._run(self._read.smembers(self._keys.prefix + name))
+        if name == "delayed":
+            return {one.partition(b" ")[0] for one in self._read.zrange(self._keys.delayed, 0, -1)} <= self._live
+        return name in OF_ALL and bool(self._live)
+
+    def _run(self, requests: Iterable[bytes]) -> bool:
+        read, records = self._read, [self._keys.request(request.decode()) for request in requests]
+        return all(read.type(one) == b"hash" and read.hget(one, "workflow") in self._live for one in records)
+
+
+def namespaces(store: "redis.Redis") -> set[str]:
+    """Those that have any key."""
+    found = (re.match(r"\{hexgen:([\w-]+)\}:", key.decode("utf-8", "replace")) for key in store.scan_iter(count=1000))
+    return {match[1] for match in found if match}
+
+
+def forget(store: "redis.Redis", keys: Keys) -> None:
+    """Remove all keys of a namespace."""
+    for key in store.scan_iter(f"{keys.prefix}*", count=1000):
+        store.unlink(key)
 
 
 def check_for_leaks(url: str, namespace: str, timeout_s: float = 30) -> None:

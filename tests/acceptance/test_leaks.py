@@ -57,6 +57,7 @@ def test_nothing_of_an_ended_workflow_stays(server: EmbeddedServer, namespace: s
         check_for_leaks(server.url, namespace)
 
 
+@pytest.mark.strange_keys("it is about them")
 @pytest.mark.parametrize(
     ("command", "told"),
     [
@@ -76,6 +77,29 @@ def test_what_stays_is_found(server: EmbeddedServer, namespace: str, command: tu
         name, key, *rest = command
         store.execute_command(name, keys.prefix + key, *rest)
         assert leaks(store, keys) == [told]
+
+
+THEIRS = [
+    ("hset", "workflow:w", "status", "running"), ("rpush", "workflow:w:mailbox", "due - a"),
+    ("hset", "workflow:w:outputs", "a", "x"), ("hset", "request:r1", "workflow", "w"), ("zadd", "queue:a", 1, "r1"),
+    ("zadd", "leases", 1, "r1"), ("sadd", "claimed:a", "r1"), ("zadd", "delayed", 1, "w a"),
+    ("hset", "outstanding", "acme", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", THEIRS, ids=lambda command: command[1])
+def test_what_a_workflow_needs_may_stay_as_long_as_it_runs(
+    server: EmbeddedServer, namespace: str, command: tuple[Any, ...]
+) -> None:
+    keys = Keys(namespace)
+    with redis.Redis.from_url(server.url) as store:
+        for name, key, *rest in [("zadd", "live", 1, "w"), THEIRS[3], command]:
+            store.execute_command(name, keys.prefix + key, *rest)
+        assert leaks(store, keys, running=True) == []
+        assert [told for told in leaks(store, keys) if told.startswith(f"{command[1]}, ")] != []
+        store.delete(keys.live)
+        assert [told for told in leaks(store, keys, running=True) if told.startswith(f"{command[1]}, ")] != []
+        store.zadd(keys.live, {"w": 1})
 
 
 def test_the_protocol_names_its_keys() -> None:

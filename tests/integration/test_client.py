@@ -164,6 +164,7 @@ def test_a_lost_reply_never_submits_twice(server: EmbeddedServer, connection: An
             listening.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.strange_keys("it plays the coordinator itself")
 def test_a_submission_stands_for_itself_alone(client: Client, connection: Any, namespace: str) -> None:
     """Its id is another document's: its result is not told, and it is not cancelled."""
     tell(connection, namespace, "order-1", "accepted", workflow="order-1")
@@ -181,6 +182,7 @@ def test_a_submission_stands_for_itself_alone(client: Client, connection: Any, n
     assert client.result("order-1") == {"output": "another's"}
 
 
+@pytest.mark.strange_keys("it plays the coordinator itself")
 def test_an_answer_that_is_no_longer_kept_was_no_refusal(client: Client, connection: Any, namespace: str) -> None:
     """A workflow may run for a week; answers are kept for a day, a refusal has told nothing else by then."""
     submitted = client.submit("one", id="order-1")
@@ -191,6 +193,7 @@ def test_an_answer_that_is_no_longer_kept_was_no_refusal(client: Client, connect
     assert client.wait(submitted, timeout_s=5)["output"] == "mine"
 
 
+@pytest.mark.strange_keys("it plays the coordinator itself")
 def test_a_rejection_under_the_entrys_id_is_told_by_result_too(client: Client, connection: Any, namespace: str) -> None:
     submitted = client.submit("one")
     assert client.result(submitted) is None

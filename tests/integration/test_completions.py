@@ -15,7 +15,7 @@ from common.store.inbox import Look
 from common.store.queues import Room, Seat
 from common.store.scripts import call_id
 from coordinator.desk import Desk
-from coordinator.loops.completions import completions
+from coordinator.loops.completions import completions, handle
 from coordinator.loops.intake import intake, take
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
@@ -139,3 +139,10 @@ async def test_losers_and_optional_failures_leave_nothing_behind(cell: Cell) -> 
     assert (await cell.instances.backlogs())["a"] == 0
     assert await cell.client.keys(f"{cell.keys.prefix}request:*") == []
     assert await cell.client.exists(f"{cell.keys.prefix}outstanding", cell.keys.outputs("w")) == 0
+
+
+async def test_a_call_for_nobody_is_settled(cell: Cell) -> None:
+    desk = Desk(cell, load(policy="hexgen"))
+    await cell.client.xadd(cell.keys.completions, {"hello": "world"})
+    await handle(desk, await cell.inbox.read(cell.keys.completions, "c1", 10))
+    assert await cell.client.xlen(cell.keys.completions) == 0

@@ -106,6 +106,7 @@ async def test_what_is_stuck_is_told(server: EmbeddedServer, cell: Cell) -> None
     assert states(found, "warning") == {"streams", "dead letters"}
 
 
+@pytest.mark.strange_keys("what is not ours stays")
 async def test_what_is_not_ours_hides_nothing_else(server: EmbeddedServer, cell: Cell) -> None:
     await cell.client.hset(cell.keys.workflows, "w", "d1")
     await cell.client.set(cell.keys.definition("d1"), b"\xc1")

@@ -139,6 +139,7 @@ async def test_an_instance_that_died_while_giving_its_queue_away_goes_on_with_it
     assert (await cell.instances.all())[0].status == "ready"
 
 
+@pytest.mark.strange_keys("what was broken on purpose stays")
 async def test_an_instance_whose_record_cannot_be_read_does_not_hide_the_others(
     cell: Cell, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,7 @@ async def test_only_the_current_incarnation_publishes_and_a_new_one_begins_with_
     assert await cell.client.exists(cell.keys.instance("never there")) == 0
 
 
+@pytest.mark.strange_keys("it fills the line by hand")
 async def test_a_load_calls_a_coordinator_only_where_there_is_a_line(cell: Cell) -> None:
     epoch = (await join(cell)).epoch or 0
     await cell.instances.publish("a", epoch, LOAD)
@@ -70,6 +71,7 @@ async def test_a_load_that_cannot_be_read_hides_no_instance(cell: Cell) -> None:
     assert (await cell.instances.describe())[0]["load"] is None
 
 
+@pytest.mark.strange_keys("it fills the line by hand")
 @pytest.mark.parametrize("speeds", [{"prefill_tokens_per_s": 0.0}, {"step_s": math.nan}, {"kv_s_per_token": math.inf}])
 async def test_speeds_that_no_engine_can_have_are_not_believed(cell: Cell, speeds: dict[str, float]) -> None:
     """Every estimate divides by them: one broken worker would fail the workflows of all."""

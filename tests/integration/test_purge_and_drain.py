@@ -88,6 +88,7 @@ async def test_purge_is_told_what(server: EmbeddedServer, cell: Cell, words: tup
     )  # fmt: skip
 
 
+@pytest.mark.strange_keys("it claims by hand")
 async def test_drain_sends_the_queue_elsewhere_and_leaves_what_runs(server: EmbeddedServer, cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
     await cell.client.sadd(cell.keys.claimed("a"), "r0")

@@ -19,6 +19,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.clock.sleep", at_once)
 
 
+@pytest.mark.strange_keys("it loses records")
 @pytest.mark.parametrize("lost", [0, MANY - 1])
 async def test_all_leases_that_ran_out_together_are_ended_in_one_look(cell: Cell, lost: int) -> None:
     """Also where the records of the oldest are lost."""
@@ -37,3 +38,8 @@ async def test_all_that_is_due_together_is_woken_in_one_look(cell: Cell) -> None
     await commit(cell, 0, 1, delays=[(f"s{i}", 0) for i in range(MANY)])
     await promoter(Desk(cell, load(policy="hexgen")))
     assert await cell.client.zcard(cell.keys.delayed) == 0
+
+
+async def test_a_delay_of_no_workflow_holds_up_no_other(cell: Cell) -> None:
+    await cell.client.zadd(f"{cell.keys.prefix}delayed", {"nobody": 1, "w b": 2})
+    assert await cell.queues.promote() == 2
