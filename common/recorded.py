@@ -69,12 +69,12 @@ def pack(record: Recorded) -> bytes:
 
 def unpack(data: bytes) -> Recorded:
     """The record of `pack`; an error of any class where it is none."""
-    name, tenant, arrival_at, deadline_at, ended_at, policy, values, stages, calls = wire.unpack(data)
+    name, tenant, arrival_at, deadline_at, ended_at, policy, values, stages, calls = wire.unpack(data)[:9]
     return Recorded(
         name, tenant, arrival_at, deadline_at, ended_at, policy, values, tuple(_call(stages, *call) for call in calls)
     )
 
 
 def _call(stages: list[str], at: int, *rest: Any) -> RecordedCall:
-    prompt, output, cached, needs, queued_ms, run_ms = rest
+    prompt, output, cached, needs, queued_ms, run_ms = rest[:6]
     return RecordedCall(stages[at], prompt, output, cached, tuple(needs), queued_ms / 1000, run_ms / 1000)

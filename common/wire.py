@@ -1,6 +1,8 @@
 """Bytes <-> records: the only module that knows how anything is written in Redis. No Redis commands here.
 
-What comes from outside is read with suspicion; what our own processes tell each other is packed tightly.
+What comes from outside is read with suspicion; what our own processes tell each other is packed tightly. Such a record
+grows at its end only: what a later version has added is left out, what an earlier one lacked has its default (see
+docs/upgrade.md).
 """
 
 import json
@@ -109,9 +111,9 @@ def pack_head(head: Head) -> bytes:
 
 
 def unpack_head(data: bytes) -> Head:
-    """See `Head`. What a later version has added is left out."""
-    tenant, name, definition, inputs, slo, encoding, stream, *rare = unpack(data)
-    return Head(tenant, name, definition, inputs, Slo(*slo), encoding, stream, *rare[:1])
+    """See `Head`."""
+    tenant, name, definition, inputs, slo, *rest = unpack(data)
+    return Head(tenant, name, definition, inputs, Slo(*slo[:2]), *rest[:3])
 
 
 def pack_node(node: Node) -> bytes:
@@ -123,7 +125,7 @@ def pack_node(node: Node) -> bytes:
 
 def unpack_node(data: bytes) -> Node:
     """See `Node`."""
-    return Node(*unpack(data))
+    return Node(*unpack(data)[: len(Node.__slots__)])
 
 
 def pack_wants(push: Push) -> bytes:
@@ -134,7 +136,7 @@ def pack_wants(push: Push) -> bytes:
 
 def unpack_wants(data: bytes) -> tuple[str | None, frozenset[str], frozenset[str], int]:
     """Model, labels, features, characters."""
-    model, requires, features, characters = unpack(data)
+    model, requires, features, characters = unpack(data)[:4]
     return model, frozenset(requires), frozenset(features), int(characters)
 
 
@@ -162,13 +164,13 @@ def unpack_claim(
 
     times: enqueued_at, deadline_at, claimed_at; figures: prompt_tokens, expected_tokens, slo_ms, key_ms.
     """
-    workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)
+    workflow, node, stage, body, timeout_s, stream, encoding = unpack(payload)[:7]
     call: LlmCall | ToolCall
-    if len(body) == 2:
-        call = ToolCall(*body)
+    if len(body) < 4:
+        call = ToolCall(*body[:2])
     else:
-        prompt, messages, model, (max_tokens, temperature, top_p, stop, seed, schema) = body
-        sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), seed, schema)
+        prompt, messages, model, (max_tokens, temperature, top_p, stop, *rare) = body[:4]
+        sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), *rare[:2])
         call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
     return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding, prefix, *figures)
 
@@ -181,9 +183,17 @@ def pack_outcome(outcome: Outcome) -> bytes:
 
 
 def unpack_outcome(data: bytes) -> Outcome:
-    """See `Outcome`."""
-    output, instance, queued_ms, run_ms, tokens, prompt_chars = unpack(data)
-    return Outcome(output, instance, queued_ms, run_ms, Usage(*tokens), prompt_chars)
+    """See `Outcome`. Its figures are learned from: where they are no numbers from 0 it raises an error of any class."""
+    output, instance, queued_ms, run_ms, tokens, *rest = unpack(data)
+    usage = Usage(*map(_figure, tokens[:3]))
+    return Outcome(output, str(instance), _figure(queued_ms), _figure(run_ms), usage, *map(_figure, rest[:1]))
+
+
+def _figure(value: Any) -> int:
+    found = int(value)
+    if found < 0:
+        raise ValueError(f"{found} is below 0")
+    return found
 
 
 def pack_failure(error: str, retryable: bool, prompt_tokens: int) -> bytes:
@@ -201,9 +211,9 @@ def read_message(message: bytes, output: bytes | None) -> Event:
         case b"completed":
             return Completed(request, node, unpack_outcome(output or b""))
         case b"failed":
-            return Failed(request, node, *unpack(rest[2]))
+            return Failed(request, node, *unpack(rest[2])[:3])
         case b"lost":
-            return Lost(request, node, int(rest[2]))
+            return Lost(request, node, int(rest[2].split()[0]))
         case b"evacuated":
             return Evacuated(request, node)
         case b"due":
@@ -250,7 +260,7 @@ def unpack_load(data: bytes) -> InstanceLoad:
     Raises ValueError for speeds that no engine has, too: everybody's estimates divide by them.
     """
     found = unpack(data)
-    running = tuple(_running_call(call) for call in found.pop("running"))
+    running = tuple(_running_call(call) for call in found.pop("running", ()))
     load = InstanceLoad(running=running, **{name: found[name] for name in InstanceLoad.__slots__ if name in found})
     positive = 0 < load.prefill_tokens_per_s < math.inf and 0 < load.step_s < math.inf
     if not (positive and 0 <= load.kv_s_per_token < math.inf and 0 <= load.token_s < math.inf):
