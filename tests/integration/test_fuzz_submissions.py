@@ -1,0 +1,131 @@
+"""Garbage of all kinds as submissions: each is answered, whatever is accepted ends, and nothing is left of it."""
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import pytest
+from garbage import Fields, drawn, entries
+from leaks import check_for_leaks
+
+from common.events import Outcome
+from common.model import InstanceProfile, Usage
+from common.settings import load
+from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
+from common.store.queues import Room, Seat
+from common.store.scripts import call_id
+from coordinator.desk import Desk
+from coordinator.language.compiler import compile_definition
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import BATCH, intake
+
+PROFILE = InstanceProfile("test", 1e6, 0.03, 0.005, 1e-7, 1 << 40, context_tokens=1 << 40)
+ROOM = Room(10_000, 1 << 40, 1 << 40)
+KNOWN = {"name": "known", "inputs": {"a": {"type": "any", "default": 1}}, "stages": {"a": {"prompt": "{{ inputs.a }}"}}}
+OUTPUTS: list[Any] = ["", "text", "\x00", "x" * 100_000, None, 0, -1.5, True, [], {}, {"a": [None] * 100}, [[[["a"]]]]]
+ROUNDS = 5
+"""So many times the workflows get their answers, then they are cancelled."""
+
+
+class Crowd:
+    """Some thousand submissions through a coordinator, and the one instance that answers them."""
+
+    def __init__(self, cell: Cell, seat: Seat) -> None:
+        self.cell, self.seat = cell, seat
+        self.desk = Desk(cell, load(policy="hexgen"))
+        self.answered = 0
+
+    async def submit(self, crowd: Sequence[Fields]) -> list[str]:
+        pipeline = self.cell.client.pipeline(transaction=False)
+        for fields in crowd:
+            pipeline.xadd(self.cell.keys.submissions, fields)
+        return [entry.decode() for entry in await pipeline.execute()]
+
+    async def take_in(self) -> None:
+        for _ in range(math.ceil(await self.cell.client.xlen(self.cell.keys.submissions) / BATCH)):
+            await intake(self.desk)
+        assert await self.cell.client.xlen(self.cell.keys.submissions) == 0
+
+    async def step(self) -> None:
+        while await self.cell.client.xlen(self.cell.keys.completions):
+            await completions(self.desk)
+
+    async def answer(self) -> None:
+        claims = await self.cell.queues.claim(self.seat, call_id(), 60_000, ROOM)
+        ended = []
+        for claim in claims:
+            self.answered += 1
+            output = OUTPUTS[self.answered % len(OUTPUTS)]
+            ended.append((claim.request, claim.token, Outcome(output, "a", 1, 1, Usage(1, 1))))
+        await self.cell.queues.finish(ended)
+
+    async def run_out(self) -> None:
+        """To the end of all that was accepted."""
+        for _ in range(ROUNDS):
+            await self.step()
+            await self.answer()
+        await self.step()
+        for workflow in await self.cell.records.live(100_000):
+            await self.cell.inbox.cancel(workflow, "long enough")
+        await self.step()
+
+    async def told(self, ids: Sequence[str], newest: bool = False) -> list[tuple[str, Any]]:
+        """The first event of each, or the last."""
+        pipeline = self.cell.client.pipeline(transaction=False)
+        for one in ids:
+            events = self.cell.keys.events(one)
+            pipeline.xrevrange(events, count=1) if newest else pipeline.xrange(events, count=1)
+        return [_event(found) for found in await pipeline.execute()]
+
+
+def _event(found: Any) -> tuple[str, Any]:
+    if not found:
+        return "", {}
+    ((_, fields),) = found
+    data = json.loads(fields[b"json"]) if b"json" in fields else msgpack.unpackb(fields[b"msgpack"])
+    return fields[b"type"].decode(), data
+
+
+def check_answer(entry: str, fields: Fields, kind: str, data: Any) -> None:
+    assert kind in ("accepted", "rejected", "")
+    if kind == "":  # carried out
+        assert any(b"cancel" in value for value in fields.values()), fields
+    if kind == "rejected":
+        assert data["workflow"] == entry
+        assert 5 <= len(data["error"]) <= 1000, (fields, data)
+        assert not data["error"].startswith("internal error"), (fields, data)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_garbage_is_refused_with_a_reason_or_runs_to_an_end(
+    cell: Cell, server: EmbeddedServer, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    crowd = Crowd(cell, Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1"))
+    known = compile_definition(KNOWN)
+    await cell.records.register("known", known.digest, known.document, 60_000)
+    sent = drawn(entries(), count)
+    assert len(sent) == count
+    ids = await crowd.submit(sent)
+    await crowd.take_in()
+    answers = await crowd.told(ids)
+    for one, fields, (kind, data) in zip(ids, sent, answers, strict=True):
+        check_answer(one, fields, kind, data)
+    await crowd.run_out()
+    accepted = sorted({data["workflow"] for kind, data in answers if kind == "accepted"})
+    ends = await crowd.told(accepted, newest=True)
+    assert [data for _, data in ends if str(data.get("error")).startswith("internal error")] == []
+    assert await cell.dead.all() == []
+    kinds = [kind for kind, _ in ends]
+    assert set(kinds) <= {"completed", "failed", "cancelled"}
+    assert min(len(accepted), count - len(accepted), kinds.count("completed"), kinds.count("failed")) > count // 100
+    (good,) = await crowd.submit([{b"json": b'{"workflow": "known"}'}])
+    await crowd.take_in()
+    await crowd.run_out()
+    assert (await crowd.told([good], newest=True))[0][0] == "completed"
+    await asyncio.to_thread(check_for_leaks, server.url, cell.keys.namespace)
