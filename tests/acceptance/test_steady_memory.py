@@ -18,8 +18,8 @@ KEEP_S, KEEP_TRACES = "2", 100
 SIZES = {"hash": "hlen", "zset": "zcard", "stream": "xlen", "set": "scard", "list": "llen", "string": "exists"}
 PASSING = ("answer:", "claim:", "wake:")
 """Kept for ten minutes, for a lease, until somebody looks: there or not at any moment, and few."""
-TOLERANCE = 96 << 10
-"""Bytes: 32 for each workflow of a period. What is kept of one while it runs and after it is some thousand."""
+TOLERANCE = 32 << 10
+"""Bytes that three periods may leave: 18 for each workflow. While it is kept, one has some thousand."""
 
 
 @pytest.fixture
