@@ -33,9 +33,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _ENTRY_ID = re.compile(r"[0-9]+-[0-9]+")
 
 
+IDENTIFIER = "1 to 128 letters, digits, -, _ and dots, beginning with a letter or digit"
+"""The rule of `is_identifier`, in words."""
+
+
+def is_identifier(text: str) -> bool:
+    """Whether this can be the id of a workflow or the name of a tenant."""
+    return _IDENTIFIER.fullmatch(text) is not None
+
+
 def _identifier(value: str) -> str:
-    if not _IDENTIFIER.fullmatch(value):
-        raise ValueError("must be 1 to 128 letters, digits, -, _ and dots, beginning with a letter or digit")
+    if not is_identifier(value):
+        raise ValueError(f"must be {IDENTIFIER}")
     return value
 
 

@@ -17,6 +17,7 @@ from hexgen_flow.commands.dead import dead
 from hexgen_flow.commands.doctor import doctor
 from hexgen_flow.commands.drain import drain
 from hexgen_flow.commands.instances import instances
+from hexgen_flow.commands.limits import limits
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.purge import purge
 from hexgen_flow.commands.shared import Root
@@ -66,5 +67,5 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
-                submit, status, result, events, cancel, instances, dead, doctor, drain, purge):  # fmt: skip
+                submit, status, result, events, cancel, instances, dead, doctor, drain, limits, purge):  # fmt: skip
     main.add_command(command)

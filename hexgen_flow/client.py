@@ -66,7 +66,14 @@ class WorkflowFailed(ClientError):
 
 
 class Rejected(WorkflowFailed):
-    """The submission was refused: nothing of it runs. Another workflow may have the id it asked for."""
+    """The submission was refused: nothing of it runs. Another workflow may have the id it asked for.
+
+    retry_after_s: where there was no room for it, after so many seconds there may be; else None.
+    """
+
+    def __init__(self, event: "Event") -> None:
+        super().__init__(event)
+        self.retry_after_s: float | None = event.data.get("retry_after_s")
 
 
 class Event(NamedTuple):

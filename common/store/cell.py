@@ -12,6 +12,7 @@ from common.store.deadletters import DeadLetters
 from common.store.inbox import Inbox
 from common.store.instances import Instances
 from common.store.keys import Keys
+from common.store.limits import Limits
 from common.store.line import Line
 from common.store.offers import Offers
 from common.store.queues import Queues
@@ -34,6 +35,7 @@ class Cell:
     queues: Queues
     instances: Instances
     line: Line
+    limits: Limits
     offers: Offers
     coordinators: Coordinators
     records: Records
@@ -58,6 +60,7 @@ class Cell:
             queues=Queues(client, blocking, keys),
             instances=Instances(client, keys),
             line=Line(client, blocking, keys),
+            limits=Limits(client, keys),
             offers=Offers(client, keys),
             coordinators=Coordinators(client, keys),
             records=Records(client, blocking, keys),

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import ResponseError
@@ -13,12 +14,16 @@ from common.events import Event, Outcome
 from common.model import LINE, Head, Json, Node, Push
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import GROUP, Keys, lane
+from common.store.limits import DEFAULTS, Full
 from common.store.schema import Schema
 from common.store.scripts import Call, Scripts, call_id
 
 KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
 KEEP_TRACES_MS = 24 * 3600 * 1000
+KEEP_SHED_MS = 3600 * 1000
+KEEP_SHED = 100_000
+"""Answers to submissions that limits refused, at most: those of an overload would fill the memory."""
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
 STALE = 1000
@@ -170,8 +175,12 @@ class Inbox:
                 stream, GROUP, stale.reader, 0, [stale.entry], retrycount=stale.reads, justid=True
             )
 
-    async def accept(self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int) -> str:
+    async def accept(
+        self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int
+    ) -> str | Full:
         """Make a workflow: "accepted", "same" (known already) or "other" (the id has another document).
+
+        Where a limit leaves no room for a new one, it is that, and nothing is written.
 
         Where the workflow's id is not the entry's, the submitter is answered under the entry's id too: only there can
         it see what came of this very submission.
@@ -180,8 +189,23 @@ class Inbox:
         reply = await self._scripts.run(
             "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
             head.encoding, wire.dump(told, "json"), wire.dump(told, "msgpack"), KEEP_EVENTS, KEEP_ANSWER_MS,
+            head.tenant, DEFAULTS["workflows"], DEFAULTS["queued"],
         )  # fmt: skip
-        return str(reply.decode())
+        answer, *full = reply
+        return Full.of(full) if full else str(answer.decode())
+
+    async def crowd(self) -> Full | None:
+        """The limit that leaves the cell no room for anybody's workflow, if one does."""
+        found = await self._scripts.run("crowd", *(DEFAULTS[name] for name in ("submissions", "workflows", "queued")))
+        return Full.of(found) if found else None
+
+    async def shed(self, refused: Sequence[tuple[str, str, Json]]) -> int:
+        """Refuse for want of room, given as (entry, encoding, event), and settle the entries; how many these were.
+
+        Each is told once. These are no dead letters, and their answers are kept for an hour at most.
+        """
+        parts = [(entry, encoding, wire.dump(event, encoding)) for entry, encoding, event in refused]
+        return int(await self._scripts.run("shed", KEEP_SHED_MS, KEEP_SHED, *chain.from_iterable(parts)))
 
     async def refuse(
         self, entry: str, encoding: str, reason: Json, keep_ms: int, letter: str = "", owner: str = ""

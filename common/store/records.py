@@ -11,8 +11,8 @@ from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts, call_id
 
-ENDINGS = ("completed", "failed", "cancelled", "rejected")
-"""How a workflow, or its submission, can end; counted always."""
+ENDINGS = ("completed", "failed", "cancelled", "rejected", "shed")
+"""How a workflow, or its submission, can end; counted always. Those that limits refused are `shed`."""
 PAGE = 100
 
 
@@ -134,7 +134,7 @@ class Records:
         """How many workflows run, have ended in each way, wait to be read, how many dead letters are kept, and where
         requests are.
 
-        `rejected` are submissions, also cancellations.
+        `rejected` are submissions, also cancellations; `shed` are those that limits refused.
         """
         keys = self._keys
         with translated():

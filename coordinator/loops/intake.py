@@ -3,13 +3,16 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 
 from common import wire
 from common.errors import InvalidDocument, StoreRefused, StoreUnavailable
 from common.model import Head, Json, Slo
 from common.store.inbox import Entry
+from common.store.limits import Full
 from common.submission import LONGEST_SLO_S, Submission, read_submission
+from coordinator.admission import refusal
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition
@@ -19,15 +22,65 @@ from coordinator.language.inputs import validate_inputs
 from coordinator.remaining import best_s
 
 BATCH = 64
+CROWD = 16
+"""Where so many wait at once, it is first looked whether there is room for any of them."""
 LONGEST_FIELD = 300
 LONGEST_MESSAGE = 1000
 log = logging.getLogger("hexgen.intake")
 
 
 async def intake(desk: Desk) -> None:
-    """Take what is submitted; waits a few seconds for it."""
-    for entry in await desk.cell.inbox.read(desk.cell.keys.submissions, desk.name, BATCH):
-        await take(desk, entry)
+    """Take what is submitted, the oldest first; waits a few seconds for it."""
+    waiting = await desk.cell.inbox.read(desk.cell.keys.submissions, desk.name, BATCH)
+    while waiting:
+        full = await desk.cell.inbox.crowd() if len(waiting) >= CROWD else None
+        if full is None:
+            now, waiting = waiting[:CROWD], waiting[CROWD:]
+        else:
+            now, waiting = await _thin(desk, waiting, full), []
+        for entry in now:
+            await take(desk, entry)
+
+
+async def _thin(desk: Desk, entries: Sequence[Entry], full: Full) -> list[Entry]:
+    """Refuse at once what asks for a new workflow, for which the cell has no room; gives what is to be taken as ever.
+
+    The oldest go, since they are read first, have used up most of their time, and are the likeliest to be given up.
+    """
+    new: list[Entry] = []
+    others: list[Entry] = []
+    for entry in entries:
+        (new if _is_new(entry[1], full.limit == "submissions") else others).append(entry)
+    await _shed(desk, new, full)
+    return others
+
+
+def _is_new(fields: Mapping[bytes, bytes], ids_too: bool) -> bool:
+    """Whether a submission asks for a workflow that cannot run yet; ids_too: or might, having an id of its own.
+
+    It is read only where its words leave that open: one of 1 MiB takes its time. JSON can hide a word by escapes.
+    """
+    data = fields.get(b"json") or fields.get(b"msgpack") or b""
+    others = (b"cancel", b"\\u") if ids_too else (b"cancel", b"\\u", b"id")
+    if b"workflow" in data and not any(word in data for word in others):
+        return True
+    try:
+        submission, _, _ = read_submission(fields)
+    except InvalidDocument:
+        return False
+    return submission.workflow is not None and (ids_too or submission.id is None)
+
+
+async def _shed(desk: Desk, entries: Sequence[Entry], full: Full, tenant: str = "") -> None:
+    """Refuse these for want of room."""
+    told = [
+        (name, _encoding(fields), refusal(name, full, tenant, secrets.randbelow(1000) / 1000))
+        for name, fields in entries
+    ]
+    await desk.cell.inbox.shed(told)
+    for name, _, event in told:
+        kind = "submissions refused for want of room"
+        desk.reports.tell(logging.INFO, kind, "submission %s refused: %s", name, event["error"])
 
 
 async def take(desk: Desk, entry: Entry) -> None:
@@ -67,9 +120,13 @@ async def give_up(desk: Desk, entry: Entry, fault: str, owner: str = "") -> None
 
 async def _refuse(desk: Desk, entry: Entry, field: str, message: str, letter: str = "", owner: str = "") -> None:
     name, fields = entry
-    encoding = "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
-    reason = {"workflow": name, "field": field, "error": message}
-    await desk.cell.inbox.refuse(name, encoding, reason, int(desk.settings.keep_failed_s * 1000), letter, owner)
+    reason, keep_ms = {"workflow": name, "field": field, "error": message}, int(desk.settings.keep_failed_s * 1000)
+    await desk.cell.inbox.refuse(name, _encoding(fields), reason, keep_ms, letter, owner)
+
+
+def _encoding(fields: Mapping[bytes, bytes]) -> str:
+    """How its submitter is answered."""
+    return "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
 
 
 async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
@@ -94,6 +151,9 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         await _refuse_hopeless(desk, workflow, definition, head.slo.deadline_at)
     packed, keep_ms = wire.pack(definition.document), desk.settings.keep_definition_ms
     answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)
+    if isinstance(answer, Full):
+        await _shed(desk, [(entry, fields)], answer, head.tenant)
+        return
     log.debug("workflow %s %s: %s of %s", workflow, answer, head.name, head.tenant)
     if answer == "other":
         raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")

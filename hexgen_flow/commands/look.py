@@ -36,7 +36,7 @@ async def _status(cell: Cell, workflow: str | None) -> dict[str, Json]:
         raise absent(found, "")
     told = {"workflow": found.workflow, "status": found.status}
     if found.status in ("rejected", "submitted"):
-        return told | {key: found.data[key] for key in ("field", "error") if key in found.data}
+        return told | {key: found.data[key] for key in ("field", "error", "retry_after_s") if key in found.data}
     return told | await standing(cell, found.workflow)
 
 

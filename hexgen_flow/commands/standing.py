@@ -13,7 +13,8 @@ from common.store.records import Whereabouts
 MOST_COPIES = 8
 """More copies of one stage than this are counted for people, not listed."""
 Stage = Mapping[str, Any]
-_LABELS = {"age_s": "age", "left_s": "time left", "elapsed_s": "elapsed", "slo_s": "SLO", "slo_met": "SLO met"}
+_LABELS = {"age_s": "age", "left_s": "time left", "elapsed_s": "elapsed", "slo_s": "SLO", "slo_met": "SLO met",
+           "retry_after_s": "try again after"}  # fmt: skip
 _COPY = re.compile(r"\[\d+\]")
 
 

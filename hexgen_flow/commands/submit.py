@@ -104,7 +104,7 @@ async def _until_accepted(cell: Cell, told: dict[str, Json]) -> None:
             told["deadline_at"] = data["deadline_at"]
             return
         if kind == "rejected":
-            told.update(status=kind, field=data["field"], error=data["error"])
+            told.update({"status": kind} | {key: value for key, value in data.items() if key != "workflow"})
             raise HexgenError(f"submission {told['entry']} {reason(kind, data)}")
 
 

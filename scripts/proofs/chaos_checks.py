@@ -83,7 +83,8 @@ def residue(store: "redis.Redis", keys: Keys) -> list[str]:
     for stream in (keys.submissions, keys.completions):
         waiting, pending = read.xlen(stream), read.xpending(stream, GROUP)["pending"]
         found += [f"{stream} has {waiting} entries, {pending} pending"] if waiting or pending else []
-    for name in (keys.live, keys.leases, keys.delayed, keys.lanes, keys.outstanding):
+    gone = (keys.live, keys.running, keys.workflow_tenants, keys.leases, keys.delayed, keys.lanes, keys.outstanding)
+    for name in gone:
         found += [f"{name} is left"] if read.exists(name) else []
     counted = recount(read, keys)
     for name, load in read.hgetall(keys.backlog).items():

@@ -191,12 +191,14 @@ def test_every_event_and_result_fits_its_schema(deployed: Deployment, connection
     order = {"prompt": "{{ inputs.order }}", "retries": 0, "max_tokens": 1_000_000}
     ordered = {"name": "ordered", "inputs": {"order": {"type": "string"}}, "stages": {"only": order}}
     broken = send(connection, encoding, {"workflow": ordered, "inputs": {"order": "refuse"}})
+    connection.hset(PREFIX + "limits", "workflows:stopped", 0)
+    full = send(connection, encoding, {"workflow": "wordy", "inputs": {"who": "Ada"}, "tenant": "stopped"})
     failing = {"prompt": "{{ 1 / 0 }}", "optional": True}
     lonely = {"name": "lonely", "stages": {"bad": failing, "only": {"prompt": "x", "model": "nobody"}}}
     waiting = send(connection, encoding, {"workflow": lonely, "slo_s": 60, "tenant": "acme"})
     followed(connection, waiting, encoding, ("waiting",))
     cancel = send(connection, encoding, {"cancel": waiting, "reason": "sold out"})
-    ends = dict.fromkeys((happy, refused, broken, waiting), "")
+    ends = dict.fromkeys((happy, refused, full, broken, waiting), "")
     seen: dict[str, set[str]] = {}
     for workflow in ends:
         events = followed(connection, workflow, encoding)
@@ -211,7 +213,7 @@ def test_every_event_and_result_fits_its_schema(deployed: Deployment, connection
         else:
             validator("result.json").validate(decoded(result, encoding))
             assert decoded(result, encoding) == events[-1].data
-    assert list(ends.values()) == ["completed", "rejected", "failed", "cancelled"]
+    assert list(ends.values()) == ["completed", "rejected", "rejected", "failed", "cancelled"]
     assert not connection.exists(f"{PREFIX}workflow:{cancel}:events")
     assert seen == {kind: declared(kind) for kind in seen}
     assert seen == tabled()

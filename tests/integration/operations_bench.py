@@ -6,6 +6,7 @@ from common import wire
 from common.model import Head, InstanceProfile, LlmCall, Node, Push, Sampling, Slo
 from common.store.cell import Cell
 from common.store.inbox import Commit
+from common.store.limits import Full
 from common.store.queues import Room, Seat
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
@@ -13,7 +14,7 @@ ROOM = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000)
 LEASE_MS = 60_000
 
 
-async def accept(cell: Cell, workflow: str = "w1", digest: str = "d1", entry: str = "0-1") -> str:
+async def accept(cell: Cell, workflow: str = "w1", digest: str = "d1", entry: str = "0-1") -> str | Full:
     head = Head("acme", "chain", "def1", {"x": 1}, Slo(1_000, 61_000))
     return await cell.inbox.accept(workflow, entry, digest, head, wire.pack({"name": "chain"}), 60_000)
 

@@ -153,6 +153,7 @@ def test_each_role_does_its_work(
             assert run("dashboard", *words).exit_code == 0, words
         assert json.loads(run("coordinator", "submit", "text2sql", "--accept-timeout-s", "0").stdout)["workflow"]
         assert json.loads(run("coordinator", "tune", "--reset").stdout)
+        assert json.loads(run("dashboard", "limits").stdout)
         processes.check()
         for role in reversed(roles):
             assert processes.stop_one(role) == 0
@@ -172,6 +173,7 @@ async def test_what_is_rare_is_allowed_too(guarded: Guarded, admin: redis.Redis,
         await cell.inbox.prepare()
         seat = Seat("a", await worker.instances.register("a", PROFILE, ["default"], [], []), "a/1")
         one = {"workflow": {"name": "one", "stages": {"s": {"prompt": "say it", "retries": 0}}}, "tenant": "acme"}
+        await cell.limits.set("tokens_per_s", 1_000_000, "acme")
         for name in ("lost", "given", "failed", "cancelled", "done"):
             await cell.records.submit(one | {"id": name})
         await intake(desk)
@@ -181,11 +183,8 @@ async def test_what_is_rare_is_allowed_too(guarded: Guarded, admin: redis.Redis,
         assert await cell.line.place(line.plans, placements) == [True] * 5
         claims = {claim.workflow: claim for claim in await worker.queues.claim(seat, "c1", 60_000, ROOM)}
         await worker.queues.release([(claims["given"].request, claims["given"].token)])
-        ended: list[tuple[str, Outcome | AttemptFailed]] = [
-            ("failed", AttemptFailed("no", retryable=False)),
-            ("done", Outcome("it", "a")),
-        ]
-        triples = [(claims[name].request, claims[name].token, came) for name, came in ended]
+        ended: dict[str, Outcome | AttemptFailed] = {"failed": AttemptFailed("no"), "done": Outcome("it", "a")}
+        triples = [(claims[name].request, claims[name].token, came) for name, came in ended.items()]
         assert await worker.queues.finish(triples) == [True, True]
         assert await cell.inbox.cancel("cancelled", "enough")
         await cell.client.zadd(cell.keys.leases, {claims["lost"].request: 1})
@@ -246,6 +245,7 @@ DECIDE = [
     ("ZREM", P + "live", "w"), ("ZADD", P + "coordinators", 1, "x"), ("SET", P + "plans", 1), ("DEL", P + "traces"),
     ("XREADGROUP", "GROUP", "coordinators", "x", "STREAMS", P + "completions", ">"), ("HSET", P + "server", "a", 1),
     ("ZADD", P + "delayed", 1, "w n"), ("HSET", P + "ended", "completed", 0),
+    ("HSET", P + "limits", "workflows", 9), ("DEL", P + "running"),
 ]  # fmt: skip
 FORBIDDEN: dict[str, list[tuple[Any, ...]]] = {
     "client": [

@@ -126,8 +126,8 @@ def test_status_of_an_empty_cell_and_no_instances(environment: dict[str, str]) -
     assert json.loads(run(environment, "status", "--json").output)["running"] == 0
     assert json.loads(run(environment, "instances", "--json").output) == []
     shown = run(environment, "status").output.splitlines()
-    counted = {"running", "submitted", "completed", "failed", "cancelled", "rejected", "dead", "delayed", "claimed"}
-    assert {f"{word}: 0" for word in {*counted, "in_line"}} <= set(shown)
+    counted = {"running", "submitted", "completed", "failed", "cancelled", "rejected", "shed", "dead", "delayed"}
+    assert {f"{word}: 0" for word in {*counted, "claimed", "in_line"}} <= set(shown)
     assert "coordinators: none" in shown
 
 

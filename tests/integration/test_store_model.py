@@ -28,6 +28,7 @@ from common.lineup import Placement
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit, End
+from common.store.limits import Full
 from common.store.queues import Room, Seat
 from common.store.scripts import call_id
 
@@ -61,6 +62,7 @@ class Model:
     served: dict[str, int] = field(default_factory=dict)
     ready: set[str] = field(default_factory=lambda: set(INSTANCES))
     plans: int = 0
+    most: int = 1000
 
     def queue(self, name: str) -> list[Request]:
         """In the order of their ids, which is that of their age."""
@@ -133,10 +135,20 @@ class Store(RuleBasedStateMachine):
 
     @rule()
     def submit(self) -> None:
-        name = f"w{len(self.known)}"
+        name, running = f"w{len(self.known)}", len(self.model.mail)
+        answer = self.run(accept(self.cell, name))
+        if running >= self.model.most:
+            assert isinstance(answer, Full)
+            assert answer[:3] == ("workflows", running, self.model.most)
+            return
+        assert answer == "accepted"
         self.known.append(name)
-        assert self.run(accept(self.cell, name)) == "accepted"
         self.model.mail[name] = [Submitted()]
+
+    @rule(most=st.sampled_from((4, 1000)))
+    def limit(self, most: int) -> None:
+        self.run(self.cell.limits.set("workflows", most))
+        self.model.most = most
 
     @precondition(lambda self: self.known)
     @rule(number=some)
@@ -341,6 +353,8 @@ class Store(RuleBasedStateMachine):
             assert set(_names(await read.smembers(keys.claimed(name)))) == model.claimed[name]
         assert set(_names(await read.zrange(keys.leases, 0, -1))) == {request.id for request in model.held()}
         assert set(_names(await read.zrange(keys.live, 0, -1))) == set(model.mail)
+        assert set(_names(await read.hkeys(keys.workflow_tenants))) == set(model.mail)
+        assert await read.hgetall(keys.running) == ({b"acme": b"%d" % len(model.mail)} if model.mail else {})
         records = [_names([key])[0].rpartition(":")[2] async for key in read.scan_iter(keys.request("*"))]
         assert sorted(records) == sorted(model.requests)
         loads = await self.cell.instances.backlogs()

@@ -6,6 +6,7 @@
 --@include base
 --@include queue
 --@include tenant
+--@include pace
 --@include finish
 --@include settle
 --@include bury

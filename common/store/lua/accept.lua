@@ -1,22 +1,31 @@
--- accept: a valid submission becomes a running workflow, once per id.
+-- accept: a valid submission becomes a running workflow, once per id, if no limit leaves it no room.
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
 --      7 ms the definition is kept, 8 encoding of the submission, 9 and 10 event as json and as msgpack (opaque),
---      11 events kept at most, 12 ms an answer to the entry is kept
--- returns 'accepted', 'same' (id and document known already) or 'other' (id known with another document)
+--      11 events kept at most, 12 ms an answer to the entry is kept, 13 tenant, 14 and 15 limits of workflows and queued requests
+--      where none are set
+-- returns {'accepted'}, {'same'} (id and document known already), {'other'} (id known with another document) or {'full', limit, how
+--   much is taken, what it is set to, ms in which there may be room}; nothing is written with the last two
 --@include base
 --@include post
 --@include settle
+--@include limits
+--@include pace
+--@include admission
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
+  local full = full_cell(ARGV[14], ARGV[15]) or full_tenant(ARGV[13])
+  if full then return {'full', unpack(full)} end
   -- Versions begin at the time of acceptance: an id that is used again never meets what is remembered of its first use.
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
     'accepted:json', ARGV[9], 'accepted:msgpack', ARGV[10])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
+  redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
+  redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
   local definition = p .. 'definition:' .. ARGV[5]
   if redis.call('EXISTS', definition) == 0 then
     redis.call('SET', definition, ARGV[6], 'PX', ARGV[7])
@@ -38,4 +47,4 @@ if answer ~= 'other' then
   end
   settle('submissions', ARGV[2])
 end
-return answer
+return {answer}

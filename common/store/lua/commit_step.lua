@@ -11,6 +11,8 @@
 --@include post
 --@include queue
 --@include tenant
+--@include limits
+--@include pace
 --@include finish
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
@@ -19,7 +21,7 @@ if done == ARGV[6] then return {1, 1} end
 local running = status == 'running'
 if running and version ~= ARGV[3] then return {0, 0} end
 if not running then settle('completions', ARGV[2]) return {-1, 0} end
-local bounced = 0
+local bounced, rate = 0, nil
 local step = cmsgpack.unpack(ARGV[5])
 redis.call('HINCRBY', key, 'version', 1)
 for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
@@ -32,7 +34,8 @@ for _, push in ipairs(step.pushes) do
   -- The line keeps the first key it gave.
   if lane == '' or (redis.call('HGET', record, 'lane') or '') == '' then redis.call('HSET', record, 'offset_ms', offset_ms) end
   redis.call('HSET', record, 'lane', lane, unpack(fields))
-  charge(id, tenant, tokens)
+  if tenant ~= '' and rate == nil then rate = tenant_limit('tokens_per_s', tenant) or false end -- one workflow, one tenant
+  charge(id, tenant, tokens, rate)
   if is_ready(instance) then
     local enqueued_at, first_offset_ms = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms'))
     enqueue(id, instance, enqueued_at, first_offset_ms, load_ms)

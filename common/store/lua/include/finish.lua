@@ -1,4 +1,5 @@
--- finish: a workflow has ended. Its result is kept; all of it gets a time to live.
+-- finish: a workflow has ended. Its result is kept; all of it gets a time to live. Whose it was is kept beside it, since what is
+-- damaged may not tell.
 local function finish(workflow, status, result, ttl_ms)
   local key = p .. 'workflow:' .. workflow
   redis.call('HSET', key, 'status', status)
@@ -8,4 +9,9 @@ local function finish(workflow, status, result, ttl_ms)
   redis.call('PEXPIRE', key .. ':events', ttl_ms)
   redis.call('ZREM', p .. 'live', workflow)
   redis.call('HINCRBY', p .. 'ended', status, 1)
+  count_end()
+  local tenant = redis.call('HGET', p .. 'workflow_tenants', workflow)
+  if not tenant then return end
+  redis.call('HDEL', p .. 'workflow_tenants', workflow)
+  if redis.call('HINCRBY', p .. 'running', tenant, -1) <= 0 then redis.call('HDEL', p .. 'running', tenant) end
 end

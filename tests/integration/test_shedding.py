@@ -1,0 +1,147 @@
+"""Intake on a real server where there is no room: who is told what, and what is taken all the same."""
+
+import json
+from typing import Any
+
+import msgpack
+import pytest
+
+from common.model import Json
+from common.settings import load
+from common.store.cell import Cell
+from common.store.keys import GROUP
+from coordinator.desk import Desk
+from coordinator.loops.intake import BATCH, CROWD, intake
+
+ONE = {"name": "one", "stages": {"s": {"prompt": "say it"}}}
+
+
+@pytest.fixture
+def desk(cell: Cell) -> Desk:
+    return Desk(cell, load(policy="hexgen"))
+
+
+async def send(cell: Cell, document: Json, count: int = 1, encoding: str = "json") -> list[str]:
+    data = json.dumps(document).encode() if encoding == "json" else msgpack.packb(document)
+    return [(await cell.client.xadd(cell.keys.submissions, {encoding: data})).decode() for _ in range(count)]
+
+
+async def answers(cell: Cell, entries: list[str]) -> list[tuple[str, Json]]:
+    found = [await cell.records.first(entry) for entry in entries]
+    return [answer for answer in found if answer is not None]
+
+
+async def settled(cell: Cell) -> bool:
+    pending = (await cell.client.xpending(cell.keys.submissions, GROUP))["pending"]
+    return bool(await cell.client.xlen(cell.keys.submissions) == pending == 0)
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+async def test_who_finds_no_room_is_told_what_is_full_and_when_to_try_again(
+    cell: Cell, desk: Desk, encoding: str
+) -> None:
+    await cell.limits.set("workflows", 1)
+    first, second = await send(cell, {"workflow": ONE}, 2, encoding)
+    await intake(desk)
+    assert (await answers(cell, [first]))[0][0] == "accepted"
+    ((kind, told),) = await answers(cell, [second])
+    wait_s = told["retry_after_s"]
+    assert 1 <= wait_s <= 60
+    error = f"the cell runs 1 of 1 workflows; try again in {wait_s:.1f} s"
+    assert (kind, told) == (
+        "rejected", {"workflow": second, "field": "", "error": error, "retry_after_s": wait_s},
+    )  # fmt: skip
+    assert await settled(cell)
+    assert (await cell.records.counts())["dead"] == 0
+
+
+async def test_a_tenants_own_limit_names_the_tenant(cell: Cell, desk: Desk) -> None:
+    await cell.limits.set("workflows", 1, "acme")
+    entries = await send(cell, {"workflow": ONE, "tenant": "acme"}, 2) + await send(cell, {"workflow": ONE})
+    await intake(desk)
+    kinds, told = zip(*await answers(cell, entries), strict=True)
+    assert kinds == ("accepted", "rejected", "accepted")
+    assert told[1]["field"] == "tenant"
+    assert told[1]["error"].startswith("tenant acme runs 1 of 1 workflows; try again in ")
+
+
+async def test_the_same_submission_again_is_not_refused_though_all_is_full(cell: Cell, desk: Desk) -> None:
+    await send(cell, {"workflow": ONE, "id": "order-1"})
+    await intake(desk)
+    await cell.limits.set("workflows", 1)
+    new = await send(cell, {"workflow": ONE}, CROWD)
+    again = await send(cell, {"workflow": ONE, "id": "order-1"})
+    other = await send(cell, {"workflow": ONE, "id": "order-1", "slo_s": 5})
+    another = await send(cell, {"workflow": ONE, "id": "order-2"})
+    await intake(desk)
+    assert [kind for kind, _ in await answers(cell, new)] == ["rejected"] * CROWD
+    found = await answers(cell, again + other + another)
+    assert [kind for kind, _ in found] == ["accepted", "rejected", "rejected"]
+    assert ["retry_after_s" in told for _, told in found] == [False, False, True]
+    assert await settled(cell)
+
+
+HIDDEN = b'{"\\u0063ancel": "order-1"}'
+"""JSON for a cancellation that has no such word in it."""
+
+
+@pytest.mark.parametrize("limit", ["submissions", "workflows"])
+@pytest.mark.parametrize("how", ["json", "msgpack", "hidden"])
+async def test_a_cancellation_is_carried_out_in_any_crowd(cell: Cell, desk: Desk, limit: str, how: str) -> None:
+    await send(cell, {"workflow": ONE, "id": "order-1"})
+    await intake(desk)
+    await cell.limits.set(limit, 1)
+    crowd = await send(cell, {"workflow": ONE, "inputs": {"what": "to cancel it is no cancellation"}}, CROWD)
+    if how == "hidden":
+        await cell.client.xadd(cell.keys.submissions, {"json": HIDDEN})
+    else:
+        await send(cell, {"cancel": "order-1"}, encoding=how)
+    await intake(desk)
+    assert [kind for kind, _ in await answers(cell, crowd)] == ["rejected"] * CROWD
+    mail = (await cell.inbox.begin([("order-1", -1)], 10))[0].mail
+    assert [type(event).__name__ for event in mail] == ["Submitted", "CancelAsked"]
+    assert await settled(cell)
+
+
+async def test_too_many_submissions_are_refused_unread_until_they_are_few_enough(cell: Cell, desk: Desk) -> None:
+    """The oldest, also those with an id, valid or not; then the rest is taken."""
+    await cell.limits.set("submissions", BATCH)
+    good = await send(cell, {"workflow": ONE, "id": "mine"})
+    bad = await send(cell, {"workflow": "unheard-of"})
+    old = await send(cell, {"workflow": ONE}, BATCH - 2)
+    new = await send(cell, {"workflow": ONE}, BATCH)
+    await intake(desk)
+    kinds = {(kind, told["error"].partition(";")[0]) for kind, told in await answers(cell, good + bad + old)}
+    assert kinds == {("rejected", f"{2 * BATCH} submissions wait for an answer, of {BATCH} at most")}
+    await intake(desk)
+    assert [kind for kind, _ in await answers(cell, new)] == ["accepted"] * BATCH
+    assert await settled(cell)
+    assert (await cell.records.counts())["shed"] == BATCH
+
+
+async def test_those_refused_together_are_not_told_the_same_time(cell: Cell, desk: Desk) -> None:
+    await cell.limits.set("workflows", 0)
+    entries = await send(cell, {"workflow": ONE}, BATCH)
+    await intake(desk)
+    waits = [told["retry_after_s"] for _, told in await answers(cell, entries)]
+    assert len(set(waits)) > BATCH / 2
+    assert min(waits) >= 1
+    assert max(waits) <= 60
+
+
+async def test_a_batch_stops_where_the_cell_is_full(cell: Cell, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is, no more than a few of the same batch are looked at one by one."""
+    await cell.limits.set("workflows", 3)
+    entries = await send(cell, {"workflow": ONE}, BATCH)
+    tried: list[Any] = []
+    accept = cell.inbox.accept
+
+    async def counted(*args: Any) -> Any:
+        tried.append(args)
+        return await accept(*args)
+
+    monkeypatch.setattr(cell.inbox, "accept", counted)
+    await intake(desk)
+    kinds = [kind for kind, _ in await answers(cell, entries)]
+    assert kinds == ["accepted"] * 3 + ["rejected"] * (BATCH - 3)
+    assert len(tried) == CROWD
