@@ -22,8 +22,8 @@ KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
 KEEP_TRACES_MS = 24 * 3600 * 1000
 KEEP_SHED_MS = 3600 * 1000
-KEEP_SHED = 100_000
-"""Answers to submissions that limits refused, at most: those of an overload would fill the memory."""
+KEEP_SHED = 20_000
+"""Answers to submissions that limits refused, at most: each has 4 KiB as servers allocate streams."""
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
 STALE = 1000
@@ -139,13 +139,12 @@ class Inbox:
                     raise
                 await self.prepare()
 
-    async def read(self, stream: str, consumer: str, count: int) -> list[Entry]:
-        """New entries for this consumer; waits up to BLOCK_S."""
+    async def read(self, stream: str, consumer: str, count: int, wait: bool = True) -> list[Entry]:
+        """New entries for this consumer; waits up to BLOCK_S for them, unless told not to."""
         found: list[Entry] = []
         async with self._in_group():
-            reply = await self._blocking.xreadgroup(
-                GROUP, consumer, {stream: ">"}, count=count, block=int(BLOCK_S * 1000)
-            )
+            block_ms = int(BLOCK_S * 1000) if wait else None
+            reply = await self._blocking.xreadgroup(GROUP, consumer, {stream: ">"}, count=count, block=block_ms)
             found += [(entry.decode(), fields) for _, entries in reply or [] for entry, fields in entries]
         return found
 

@@ -31,6 +31,11 @@ class Full(NamedTuple):
     most: int
     wait_ms: int
 
+    @property
+    def over(self) -> int:
+        """How much is taken beyond it."""
+        return self.taken - self.most
+
     @classmethod
     def of(cls, reply: Sequence[Any]) -> Self:
         """As the operations tell it."""

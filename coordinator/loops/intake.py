@@ -24,6 +24,8 @@ from coordinator.remaining import best_s
 BATCH = 64
 CROWD = 16
 """Where so many wait at once, it is first looked whether there is room for any of them."""
+MORE = 256
+"""So many more are read at once of what is too much for the stream: each turn takes time from accepting."""
 LONGEST_FIELD = 300
 LONGEST_MESSAGE = 1000
 log = logging.getLogger("hexgen.intake")
@@ -37,9 +39,19 @@ async def intake(desk: Desk) -> None:
         if full is None:
             now, waiting = waiting[:CROWD], waiting[CROWD:]
         else:
-            now, waiting = await _thin(desk, waiting, full), []
+            waiting += await _more(desk, full, len(waiting))
+            most = full.over if full.limit == "submissions" else len(waiting)
+            now, waiting = await _thin(desk, waiting[:most], full), waiting[most:]
         for entry in now:
             await take(desk, entry)
+
+
+async def _more(desk: Desk, full: Full, read: int) -> list[Entry]:
+    """What else is too much for the stream, besides those that were read."""
+    count = min(full.over - read, MORE)
+    if full.limit != "submissions" or count <= 0:
+        return []
+    return await desk.cell.inbox.read(desk.cell.keys.submissions, desk.name, count, wait=False)
 
 
 async def _thin(desk: Desk, entries: Sequence[Entry], full: Full) -> list[Entry]:

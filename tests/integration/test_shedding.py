@@ -11,7 +11,7 @@ from common.settings import load
 from common.store.cell import Cell
 from common.store.keys import GROUP
 from coordinator.desk import Desk
-from coordinator.loops.intake import BATCH, CROWD, intake
+from coordinator.loops.intake import BATCH, CROWD, MORE, intake
 
 ONE = {"name": "one", "stages": {"s": {"prompt": "say it"}}}
 
@@ -81,7 +81,8 @@ async def test_the_same_submission_again_is_not_refused_though_all_is_full(cell:
     assert await settled(cell)
 
 
-HIDDEN = b'{"\\u0063ancel": "order-1"}'
+WHY = "no such workflow is wanted"
+HIDDEN = b'{"\\u0063ancel": "order-1", "reason": "no such workflow is wanted"}'
 """JSON for a cancellation that has no such word in it."""
 
 
@@ -90,12 +91,12 @@ HIDDEN = b'{"\\u0063ancel": "order-1"}'
 async def test_a_cancellation_is_carried_out_in_any_crowd(cell: Cell, desk: Desk, limit: str, how: str) -> None:
     await send(cell, {"workflow": ONE, "id": "order-1"})
     await intake(desk)
-    await cell.limits.set(limit, 1)
+    await cell.limits.set(limit, 1 if limit == "workflows" else 0)
     crowd = await send(cell, {"workflow": ONE, "inputs": {"what": "to cancel it is no cancellation"}}, CROWD)
     if how == "hidden":
         await cell.client.xadd(cell.keys.submissions, {"json": HIDDEN})
     else:
-        await send(cell, {"cancel": "order-1"}, encoding=how)
+        await send(cell, {"cancel": "order-1", "reason": WHY}, encoding=how)
     await intake(desk)
     assert [kind for kind, _ in await answers(cell, crowd)] == ["rejected"] * CROWD
     mail = (await cell.inbox.begin([("order-1", -1)], 10))[0].mail
@@ -104,19 +105,35 @@ async def test_a_cancellation_is_carried_out_in_any_crowd(cell: Cell, desk: Desk
 
 
 async def test_too_many_submissions_are_refused_unread_until_they_are_few_enough(cell: Cell, desk: Desk) -> None:
-    """The oldest, also those with an id, valid or not; then the rest is taken."""
+    """The oldest, also those with an id, valid or not, and no more than is too much; then the rest is taken."""
     await cell.limits.set("submissions", BATCH)
     good = await send(cell, {"workflow": ONE, "id": "mine"})
     bad = await send(cell, {"workflow": "unheard-of"})
-    old = await send(cell, {"workflow": ONE}, BATCH - 2)
+    old = await send(cell, {"workflow": ONE}, CROWD)
     new = await send(cell, {"workflow": ONE}, BATCH)
     await intake(desk)
+    count = BATCH + CROWD + 2
     kinds = {(kind, told["error"].partition(";")[0]) for kind, told in await answers(cell, good + bad + old)}
-    assert kinds == {("rejected", f"{2 * BATCH} submissions wait for an answer, of {BATCH} at most")}
+    assert kinds == {("rejected", f"{count} submissions wait for an answer, of {BATCH} at most")}
     await intake(desk)
     assert [kind for kind, _ in await answers(cell, new)] == ["accepted"] * BATCH
     assert await settled(cell)
-    assert (await cell.records.counts())["shed"] == BATCH
+    assert (await cell.records.counts())["shed"] == CROWD + 2
+
+
+async def test_what_is_far_too_much_is_refused_in_few_turns(cell: Cell, desk: Desk) -> None:
+    """As much of it as there is, and no more."""
+    await cell.limits.set("submissions", 10)
+    entries = await send(cell, {"workflow": ONE}, 2 * (BATCH + MORE) - 20)
+    await intake(desk)
+    assert (await cell.records.counts())["shed"] == BATCH + MORE
+    await intake(desk)
+    left = await cell.client.xlen(cell.keys.submissions)
+    assert left == 10
+    assert [kind for kind, _ in await answers(cell, entries[:-10])] == ["rejected"] * (len(entries) - 10)
+    await intake(desk)
+    assert [kind for kind, _ in await answers(cell, entries[-10:])] == ["accepted"] * 10
+    assert await settled(cell)
 
 
 async def test_those_refused_together_are_not_told_the_same_time(cell: Cell, desk: Desk) -> None:
