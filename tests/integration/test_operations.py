@@ -1,9 +1,11 @@
 """Each Lua operation, before and after, on a real server."""
 
+import asyncio
+
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, first_version, join, mail, push, queued
 
-from common import wire
+from common import clock, wire
 from common.errors import AttemptFailed, Superseded
 from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
 from common.model import Head, Node, Slo
@@ -315,3 +317,19 @@ async def test_what_another_coordinator_has_answered_is_not_answered_again(cell:
         await cell.inbox.refuse(wrong, "json", {"error": "no such"}, 60_000)
     assert await cell.client.xlen(cell.keys.events(wrong)) == 1
     assert (await cell.records.counts())["rejected"] == 1
+
+
+async def test_the_answer_to_a_submission_takes_little_room_and_reaches_who_waits_for_it(cell: Cell) -> None:
+    for kind in ("rejected", "accepted"):
+        entry = await cell.records.submit({"workflow": "x", "id": "w1"})
+        waiting = asyncio.create_task(cell.records.look({entry: "0"}, 30))
+        while not (await cell.client.info("clients"))["blocked_clients"]:
+            await clock.sleep(0.01)
+        if kind == "rejected":
+            await cell.inbox.refuse(entry, "json", {"error": "no such"}, 60_000)
+        else:
+            await accept(cell, entry=entry)
+        assert [found[2] for found in await waiting] == [kind]
+        assert await cell.client.memory_usage(cell.keys.events(entry), samples=0) < 1000
+        assert await cell.client.pttl(cell.keys.events(entry)) > 0
+    assert await cell.client.keys(f"{cell.keys.prefix}reply*") == []

@@ -12,6 +12,7 @@
 --@include limits
 --@include pace
 --@include admission
+--@include reply
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
@@ -41,9 +42,7 @@ if answer == 'accepted' then
 end
 if answer ~= 'other' then
   if ARGV[2] ~= ARGV[1] then
-    local told = p .. 'workflow:' .. ARGV[2] .. ':events'
-    redis.call('XADD', told, '*', 'type', 'accepted', ARGV[8], event)
-    redis.call('PEXPIRE', told, ARGV[12])
+    reply(ARGV[2], 'accepted', ARGV[8], event, ARGV[12])
   end
   settle('submissions', ARGV[2])
 end

@@ -6,11 +6,10 @@
 --@include base
 --@include settle
 --@include bury
+--@include reply
 if #redis.call('XRANGE', p .. 'submissions', ARGV[1], ARGV[1]) == 0 then return 0 end
 settle('submissions', ARGV[1])
 if ARGV[5] ~= '' then bury(ARGV[1], '', '', ARGV[5], ARGV[6]) end
-local told = p .. 'workflow:' .. ARGV[1] .. ':events'
-redis.call('XADD', told, '*', 'type', 'rejected', ARGV[2], ARGV[3])
-redis.call('PEXPIRE', told, ARGV[4])
+reply(ARGV[1], 'rejected', ARGV[2], ARGV[3], ARGV[4])
 redis.call('HINCRBY', p .. 'ended', 'rejected', 1)
 return 1

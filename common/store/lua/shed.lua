@@ -5,12 +5,11 @@
 -- returns how many were told
 --@include base
 --@include settle
+--@include reply
 local shed, told = p .. 'shed', 0
-local function events(entry) return p .. 'workflow:' .. entry .. ':events' end
 for i = 3, #ARGV, 3 do
   if settle('submissions', ARGV[i]) == 1 then
-    redis.call('XADD', events(ARGV[i]), '*', 'type', 'rejected', ARGV[i + 1], ARGV[i + 2])
-    redis.call('PEXPIRE', events(ARGV[i]), ARGV[1])
+    reply(ARGV[i], 'rejected', ARGV[i + 1], ARGV[i + 2], ARGV[1])
     redis.call('RPUSH', shed, ARGV[i])
     told = told + 1
   end
@@ -19,5 +18,7 @@ if told == 0 then return 0 end
 redis.call('PEXPIRE', shed, ARGV[1])
 redis.call('HINCRBY', p .. 'ended', 'shed', told)
 local over = redis.call('LLEN', shed) - ARGV[2]
-for _, entry in ipairs(over > 0 and redis.call('LPOP', shed, over) or {}) do redis.call('DEL', events(entry)) end
+for _, entry in ipairs(over > 0 and redis.call('LPOP', shed, over) or {}) do
+  redis.call('DEL', p .. 'workflow:' .. entry .. ':events')
+end
 return told
