@@ -122,10 +122,10 @@ class Instances:
         """Tokens that each tenant has been charged, and the tenants with requests that have not ended."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            pipeline.hgetall(self._keys.tenants)
+            pipeline.zrange(self._keys.shares, 0, -1, withscores=True)
             pipeline.hkeys(self._keys.outstanding)
             charged, active = await pipeline.execute()
-        return {name.decode(): int(tokens) for name, tokens in charged.items()}, {name.decode() for name in active}
+        return {name.decode(): int(tokens) for name, tokens in charged}, {name.decode() for name in active}
 
     async def forget_tenants(self) -> int:
         """Forget counters that make no difference: of those without requests who will be lifted when they are back.

@@ -40,7 +40,7 @@ class Keys:
         self.coordinators = self.prefix + "coordinators"
         self.backlog = self.prefix + "backlog"
         self.served = self.prefix + "served"
-        self.tenants = self.prefix + "tenants"
+        self.shares = self.prefix + "shares"
         self.outstanding = self.prefix + "outstanding"
         self.live = self.prefix + "live"
         self.limits = self.prefix + "limits"

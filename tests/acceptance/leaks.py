@@ -14,7 +14,7 @@ PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 TYPES = {"sorted set": "zset"}
 STAY = frozenset(
     ("submissions", "completions", "workflows", "ended", "parameters", "tuning", "plans", "relayed", "instances",
-     "offers", "coordinators", "backlog", "served", "tenants", "learned", "learned_at", "dead", "server", "schema",
+     "offers", "coordinators", "backlog", "served", "shares", "learned", "learned_at", "dead", "server", "schema",
      "limits", "quotas", "pace")
 )  # fmt: skip
 """One of each in a cell, bounded; their entries come and go."""

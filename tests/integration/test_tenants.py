@@ -39,6 +39,24 @@ async def test_a_request_is_charged_once_and_corrected_at_its_end(cell: Cell) ->
     assert await cell.instances.shares() == ({"acme": price(100, 7, 1.0), "other": 350}, set())
 
 
+async def test_a_new_tenant_costs_as_much_whoever_else_is_there(cell: Cell) -> None:
+    await running(cell)
+    costs, version = [], 1
+    for others in (2, 200):
+        crowd = [paid(f"{others}-{n}", f"s{n}", f"tenant-{others}-{n}", n) for n in range(others)]
+        assert await commit(cell, version, pushes=crowd) == 1
+        before = await _commands(cell)
+        assert await commit(cell, version + 1, pushes=[paid(f"new-{others}", "s", f"new-{others}", 1)]) == 1
+        costs.append(await _commands(cell) - before)
+        version += 2
+    assert costs[0] == costs[1]
+
+
+async def _commands(cell: Cell) -> int:
+    """How many the server has carried out, those of operations counted."""
+    return sum(found["calls"] for found in (await cell.client.info("commandstats")).values())
+
+
 async def test_a_tenant_that_comes_back_has_saved_nothing_up(cell: Cell) -> None:
     await running(cell, paid("r1", "s", "busy", 900), paid("r2", "t", "idle", 10))
     await commit(cell, 1, 0, pushes=[paid("r3", "u", "new", 5)])

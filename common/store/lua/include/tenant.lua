@@ -5,6 +5,17 @@ local function debit(tenant, tokens, rate)
   redis.call('HSET', p .. 'quotas', tenant, string.format('%.3f', full_at + 1000 * tokens / rate))
 end
 
+-- least: what the one has had who has had least of those with requests that have not ended; nil where nobody has any. Those before it
+-- make no difference any more, since they would be lifted to it: they are forgotten.
+local function least()
+  while true do
+    local tenant, had = unpack(redis.call('ZRANGE', p .. 'shares', 0, 0, 'WITHSCORES'))
+    if not tenant then return nil end
+    if redis.call('HEXISTS', p .. 'outstanding', tenant) == 1 then return had end
+    redis.call('ZREM', p .. 'shares', tenant)
+  end
+end
+
 -- charge: a tenant pays for a request once, what is expected of it; `outstanding` counts its requests that are paid for and have not
 -- ended. A tenant that has none is first lifted to the least of those that have: nobody saves up while away. `rate`: its limit of
 -- tokens per second, if it has one.
@@ -15,17 +26,12 @@ local function charge(id, tenant, tokens, rate)
     redis.call('HSET', p .. 'request:' .. id, 'rate', rate)
     debit(tenant, tokens, rate)
   end
-  local counters, outstanding = p .. 'tenants', p .. 'outstanding'
-  if redis.call('HEXISTS', outstanding, tenant) == 0 then
-    local least = math.huge
-    for _, other in ipairs(redis.call('HKEYS', outstanding)) do
-      least = math.min(least, tonumber(redis.call('HGET', counters, other) or 0))
-    end
-    local own = tonumber(redis.call('HGET', counters, tenant) or 0)
-    if own < least and least < math.huge then redis.call('HSET', counters, tenant, string.format('%.0f', least)) end
+  if redis.call('HEXISTS', p .. 'outstanding', tenant) == 0 then
+    local lift = least()
+    if lift and not redis.call('ZSCORE', p .. 'shares', tenant) then redis.call('ZADD', p .. 'shares', lift, tenant) end
   end
-  redis.call('HINCRBY', counters, tenant, tokens)
-  redis.call('HINCRBY', outstanding, tenant, 1)
+  redis.call('ZINCRBY', p .. 'shares', tokens, tenant)
+  redis.call('HINCRBY', p .. 'outstanding', tenant, 1)
 end
 
 -- discharge: a request has ended; `tokens` is what it has cost ('' where nobody knows: then as expected, or nothing if it never
@@ -36,7 +42,7 @@ local function discharge(id, tokens)
   if (tokens or '') == '' then tokens = claimed_at and charged or 0 end
   if tenant and charged then
     if redis.call('HINCRBY', p .. 'outstanding', tenant, -1) <= 0 then redis.call('HDEL', p .. 'outstanding', tenant) end
-    redis.call('HINCRBY', p .. 'tenants', tenant, tokens - charged)
+    redis.call('ZINCRBY', p .. 'shares', tokens - charged, tenant)
     if tonumber(rate or nil) then debit(tenant, tokens - charged, rate) end
   end
   redis.call('DEL', p .. 'request:' .. id)
