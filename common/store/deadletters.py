@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common import wire
+from common.errors import HexgenError, InvalidDocument
 from common.model import Json
 from common.store.client import Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
+from common.submission import read_submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,16 @@ class DeadLetters:
     async def requeue(self, letter: str, document: Json) -> str | None:
         """Submit this document and remove the letter, in one; the new workflow's id. None where the letter is gone.
 
-        After StoreUnavailable it may have been done, or not.
+        After StoreUnavailable it may have been done, or not. Raises HexgenError for a document that would be refused:
+        the letter stays.
         """
-        entry = await self._scripts.run("requeue", letter, wire.dump(document, "json"))
+        packed = wire.dump(document, "json")
+        try:
+            read_submission({b"json": packed})
+        except InvalidDocument as error:
+            told = f"dead letter {letter} stays: with its definition, what was submitted would be refused: {error}"
+            raise HexgenError(told) from None
+        entry = await self._scripts.run("requeue", letter, packed)
         return entry.decode() or None
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.queues import Seat
 from coordinator.desk import Desk
+from coordinator.language.compiler import compile_definition
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from hexgen_flow.cli import main
@@ -52,12 +54,12 @@ def on_cell(environment: dict[str, str], work: Callable[[Cell], Awaitable[Any]])
     return asyncio.run(opened())
 
 
-async def bury(cell: Cell) -> None:
+async def bury(cell: Cell, document: Any = DOCUMENT) -> None:
     """A workflow whose request takes three workers with it."""
     desk = Desk(cell, load(policy="hexgen"))
     await cell.inbox.prepare()
     epoch = await cell.instances.register("a", PROFILE, ["default"], [], [])
-    await cell.records.submit(DOCUMENT)
+    await cell.records.submit(document)
     await intake(desk)
     for turn in range(3):
         await completions(desk)
@@ -146,6 +148,27 @@ def test_what_is_not_kept_cannot_be_submitted_again_and_keeps_its_letter(
     assert done.exit_code == 1
     assert done.stderr == "Error: what was submitted as order-1 is not kept (any more): submit it again yourself\n"
     assert json.loads(run(environment, "list", "--json").output) == [letter]
+
+
+def test_what_would_be_refused_is_not_submitted_again_and_keeps_its_letter(environment: dict[str, str]) -> None:
+    """By its name, a definition took no room in the document."""
+    definition = DOCUMENT["workflow"] | {"description": "x" * 600_000}
+
+    async def bury_big(cell: Cell) -> None:
+        known = compile_definition(definition)
+        await cell.records.register("one", known.digest, known.document, 60_000)
+        await bury(cell, DOCUMENT | {"workflow": "one", "inputs": {"text": "x", "more": "y" * 600_000}})
+
+    on_cell(environment, bury_big)
+    (letter,) = json.loads(run(environment, "list", "--json").output)
+    done = run(environment, "requeue", letter["id"])
+    assert done.exit_code == 1
+    told = (
+        rf"Error: dead letter {letter['id']} stays: .* the document has 1200\d\d\d bytes; at most 1048576 are taken\n"
+    )
+    assert re.fullmatch(told, done.stderr)
+    assert json.loads(run(environment, "list", "--json").output) == [letter]
+    assert on_cell(environment, again) == []
 
 
 def test_drop_removes_a_letter_once(environment: dict[str, str]) -> None:
