@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from common import settings
 from common.model import Json
 from common.options import json_option, store_options
 from common.store.cell import Cell
@@ -18,23 +19,26 @@ def instances(as_json: bool, **flags: Any) -> None:
     """The instances and the tool workers: what they are, serve, hold and have queued. Tool workers share one queue.
 
     stalled: its engine makes no progress, so it is given nothing until it answers a probe.
-    heard: since its last sign of life, which an instance gives each third of a lease; after a whole one it is lost.
+    heard: since its last sign of life, which an instance gives each third of a lease (HEXGEN_LEASE_S); after a half it
+    is told as silent, after a whole one it is lost.
     alone: what is queued and claimed there would take so long if each request ran alone (backlog_s). An engine runs
     many at once and is done sooner.
     """
-    found = on_cell(flags, _instances)
+    silent_s = settings.load(**flags).lease_s / 2
+    found = on_cell(flags, lambda cell: _instances(cell, silent_s))
     if as_json:
         click.echo(json.dumps(found))
     else:
         _print_table(found)
 
 
-async def _instances(cell: Cell) -> list[dict[str, Json]]:
+async def _instances(cell: Cell, silent_s: float) -> list[dict[str, Json]]:
     found = await cell.instances.describe()
     for one in found:
+        one["silent"] = one["heard_s"] > silent_s
         if one["status"] == "lost":
             one["load"] = None  # told before it was lost; its requests are routed anew
-    return [*found, *await cell.offers.describe()]
+    return [*found, *({**one, "silent": False} for one in await cell.offers.describe())]
 
 
 def _print_table(found: list[dict[str, Json]]) -> None:
@@ -52,5 +56,6 @@ def _print_table(found: list[dict[str, Json]]) -> None:
         running = str(one["load"]["running"]) if one["load"] else "-"
         heard = "-" if one["heard_s"] is None else f"{one['heard_s']:.0f} s"
         held = (heard, str(one["queued"]), running, f"{one['backlog_s']:.1f} s")
-        table.add_row(one["instance"], one["status"], one["profile"], serves, *held)
+        status = f"{one['status']}, silent" if one["silent"] and one["status"] != "lost" else one["status"]
+        table.add_row(one["instance"], status, one["profile"], serves, *held)
     Console().print(table)

@@ -183,7 +183,11 @@ def test_how_long_an_instance_has_been_silent_is_shown(environment: dict[str, st
     (shown,) = json.loads(run(environment, "instances", "--json").output)
     assert shown["status"] == "ready"
     assert 25 <= shown["heard_s"] < 35
-    assert re.search(r"ready +a100 +default +(2[5-9]|3[0-5]) s +0 +- +0\.0 s", run(environment, "instances").output)
+    assert shown["silent"]  # for more than half a lease: nobody has found it lost yet
+    table = run(environment, "instances").output
+    assert re.search(r"ready, silent +a100 +default +(2[5-9]|3[0-5]) s +0 +- +0\.0 s", table)
+    (shown,) = json.loads(run(environment | {"HEXGEN_LEASE_S": "300"}, "instances", "--json").output)
+    assert not shown["silent"]
 
 
 def test_version_and_help_of_every_command(environment: dict[str, str]) -> None:
