@@ -280,6 +280,11 @@ class Runner:
         if self._lost is not None:
             raise self._lost
 
+    @property
+    def draining(self) -> bool:
+        """Whether it has been told to stop claiming."""
+        return self._draining
+
     def stop_claiming(self, grace_s: float) -> None:
         """Let claim_loop end, at once. From now on a store that is away has grace_s to come back."""
         self._draining = True
@@ -345,6 +350,8 @@ async def run_until(runner: Runner, stop: asyncio.Event, grace_s: float) -> None
     ends = {claiming, handing_in, watching, breaking, stopping, losing}
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            log.error("the engine has ended: what it had goes elsewhere, and this worker ends")
         for loop in (claiming, handing_in, breaking):
             if loop.done():
                 await loop

@@ -74,8 +74,8 @@ class _Service:
         self._stop.set()
 
     def _drained_from_outside(self) -> None:
-        """As told once; a draining instance is told so again and again."""
-        if not self._stop.is_set():
+        """As told once; a draining instance is told so again and again, also one that drains of its own accord."""
+        if not (self._stop.is_set() or (self._runner is not None and self._runner.draining)):
             log.info("instance %s is marked draining: it finishes what runs and ends", self._options.instance)
             self._stop.set()
 
