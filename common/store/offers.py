@@ -42,6 +42,14 @@ class Offers:
         offers = sorted(entry.decode("utf-8", "replace").split("\n") for entry in found)
         return {worker: frozenset(tools) for worker, *tools in offers}
 
+    async def until(self) -> tuple[int, dict[str, int]]:
+        """Redis time after the look, and until when each has asked to be counted on; both in ms."""
+        with translated():
+            found = await self._client.zrange(self._keys.offers, 0, -1, withscores=True)
+        return await now_ms(self._client), {
+            entry.decode("utf-8", "replace").partition("\n")[0]: int(score) for entry, score in found
+        }
+
     async def forget_silent(self) -> int:
         """Count no longer on those whose time is over by Redis's clock; how many that were."""
         now = await now_ms(self._client)

@@ -59,9 +59,7 @@ async def _silent_instances(desk: Desk) -> None:
 
 
 async def _silent_tool_workers(desk: Desk) -> None:
-    silent = await desk.cell.offers.forget_silent()
-    if silent:
-        log.warning("%d tool workers are silent; their requests are taken back when their leases run out", silent)
+    await desk.cell.offers.forget_silent()
     if not await desk.cell.offers.all():
         moved = await desk.cell.instances.evacuate(TOOLS, "lost")
         if moved:

@@ -13,6 +13,7 @@ from coordinator.desk import Desk
 LOOK_S = 1.0
 KEEP_MS = 5000
 """So long a coordinator counts as there after its last look."""
+SILENT = "is silent: nothing was heard of it for a lease, so what it ran is taken back when its leases run out"
 log = logging.getLogger("hexgen.coordinator")
 
 
@@ -29,6 +30,8 @@ class Roster:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._before: dict[str, Seen] | None = None
+        self._until: dict[str, int] = {}
+        self._silent: set[str] = set()
         self._differing: dict[str, str] = {}
 
     async def __call__(self) -> None:
@@ -42,7 +45,7 @@ class Roster:
         cell = self._desk.cell
         self._desk.take(await cell.tuning.parameters())
         now = {f"instance {known.id}": Seen(known.status, known.epoch) for known in await cell.instances.all()}
-        now |= {f"tool worker {name}": Seen("ready") for name in await cell.offers.all()}
+        now |= await self._tool_workers()
         before, self._before = self._before, now
         if before is None:
             log.info(
@@ -52,6 +55,13 @@ class Roster:
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):
                 self._tell(name, before.get(name), now.get(name))
+
+    async def _tool_workers(self) -> dict[str, Seen]:
+        """One that is not there any more has left before its time was over, or was found silent after that."""
+        at, until = await self._desk.cell.offers.until()
+        before, self._until = self._until, {f"tool worker {name}": ends for name, ends in until.items()}
+        self._silent = {name for name, ends in before.items() if name not in self._until and ends <= at}
+        return dict.fromkeys(self._until, Seen("ready"))
 
     async def meet(self) -> None:
         """Tell the other coordinators this one's policy, and warn of those that have another."""
@@ -68,8 +78,11 @@ class Roster:
             log.info("policies differ no more: all coordinators have %s", policy)
 
     def _tell(self, name: str, before: Seen | None, now: Seen | None) -> None:
-        level = logging.WARNING if now is not None and now.status in ("lost", "stalled") else logging.INFO
-        self._desk.reports.tell(level, "changes of instances and tool workers", "%s %s", name, _change(before, now))
+        silent = name in self._silent
+        bad = silent or (now is not None and now.status in ("lost", "stalled"))
+        change = SILENT if silent else _change(before, now)
+        level = logging.WARNING if bad else logging.INFO
+        self._desk.reports.tell(level, "changes of instances and tool workers", "%s %s", name, change)
 
 
 def _change(before: Seen | None, now: Seen | None) -> str:

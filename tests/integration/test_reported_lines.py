@@ -9,6 +9,8 @@ from common.errors import AttemptFailed
 from common.events import Outcome
 from common.settings import load
 from common.store.cell import Cell
+from common.store.client import connect_sync
+from common.store.offers import Offer
 from common.store.queues import Room
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
@@ -116,12 +118,41 @@ async def test_what_becomes_of_an_instance_is_told_once_per_change(cell: Cell, l
     ]
     await cell.instances.evacuate("a", "ready", seat.epoch)
     assert await told() == [("INFO", "instance a is back")]
+    for status, level in (("stalled", "WARNING"), ("draining", "INFO")):
+        await cell.instances.evacuate("a", status, seat.epoch)
+        ((first, _),) = await told()
+        assert first == level
+        for _ in range(2):  # its process has died
+            await cell.instances.evacuate("a", "lost")
+        assert [shown["status"] for shown in await cell.instances.describe()] == ["lost"]
+        ((_, told_of),) = await told()
+        assert told_of.startswith("instance a is lost: nothing was heard of it for a lease")
+        await cell.queues.renew(seat, LEASE_MS, [])
+        ((again, told_of),) = await told()
+        assert (again, told_of.startswith(f"instance a is {status}")) == (level, True)
     seat = await join(cell)
     assert await told() == [("INFO", "instance a has been started again; it is ready")]
     await cell.instances.evacuate("a", "draining", seat.epoch)
     assert await told() == [("INFO", "instance a is draining")]
     await cell.instances.remove("a", seat.epoch)
     assert await told() == [("INFO", "instance a has left: it is not registered any more")]
+
+
+async def test_a_tool_worker_that_is_silent_is_not_said_to_have_left(cell: Cell, log: Log) -> None:
+    watching = Roster(Desk(cell, load(policy="hexgen")))
+    with connect_sync(cell.url) as connection:
+        killed, leaving = (Offer(connection, cell.keys, *offer) for offer in (("a", ["t"], 0), ("b", ["t"], 60_000)))
+        for offer in (killed, leaving):
+            offer.renew()
+        await watching.look()
+        log.new()
+        leaving.withdraw()
+        await cell.offers.forget_silent()
+    silent = "is silent: nothing was heard of it for a lease, so what it ran is taken back when its leases run out"
+    left = "has left: it is not registered any more"
+    for expected in ([("WARNING", f"tool worker a {silent}"), ("INFO", f"tool worker b {left}")], []):
+        await watching.look()
+        assert log.new("hexgen.coordinator") == expected
 
 
 async def test_coordinators_of_different_policies_warn_of_each_other_once(cell: Cell, log: Log) -> None:

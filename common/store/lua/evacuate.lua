@@ -12,10 +12,14 @@
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
 if why_not == 'epoch' then return -1 end
 redis.call('ZREM', p .. 'leases', '') -- a removal first, of nothing: after it a full Redis takes the writes too
-local status = redis.call('HGET', key, 'status')
--- Draining is for good, until it registers anew. A stalled instance that falls silent stays that: were it lost, it would be ready again when it is heard of.
-local stays = status == 'draining' or status == 'stalled' and ARGV[3] == 'lost'
-if not why_not and status and not stays then redis.call('HSET', key, 'status', ARGV[3]) end
+local status, was = unpack(redis.call('HMGET', key, 'status', 'was'))
+if status ~= 'lost' then was = status end
+-- One that is lost will be what it was once it is heard of, see renew. Draining is for good, until it registers anew.
+if not why_not and status and ARGV[3] == 'lost' then
+  redis.call('HSET', key, 'status', 'lost', 'was', was or 'ready')
+elseif not why_not and status and was ~= 'draining' then
+  redis.call('HSET', key, 'status', ARGV[3])
+end
 local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})

@@ -12,7 +12,7 @@ if why_not then return {why_not} end
 if ARGV[2] ~= '' then
   redis.call('ZADD', p .. 'instances', now, ARGV[1])
   if status == 'lost' then
-    status = 'ready'
+    status = redis.call('HGET', p .. 'instance:' .. ARGV[1], 'was') or 'ready'
     wake_line()
   end
   redis.call('HSET', p .. 'instance:' .. ARGV[1], 'status', status)
