@@ -10,7 +10,7 @@ from common.store.limits import Full
 from common.store.queues import Room, Seat
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
-ROOM = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000)
+ROOM = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000, empty=True)
 LEASE_MS = 60_000
 
 

@@ -6,6 +6,7 @@
 -- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms}, ...},
 --   requests still queued}, or {why not} (see unseated)
 --@include base
+--@include queue
 --@include seat
 local why_not = unseated(ARGV[1], ARGV[2])
 if why_not then return {why_not} end
@@ -26,7 +27,7 @@ if before[1] == ARGV[4] then
   end
   return {'ok', now, answer, redis.call('ZCARD', queue)}
 end
-local most, prefill, kv = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local most, prefill, kv, unread = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), false
 while most > 0 and prefill > 0 do
   local id, score = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
   if not id then break end
@@ -36,7 +37,9 @@ while most > 0 and prefill > 0 do
   if payload and prompt > kv and not (ARGV[9] == '1' and #given == 1) then break end
   redis.call('ZREM', queue, id)
   local token = payload and try('HINCRBY', record, 'token', 1)
-  if token then -- else there is nothing to run: the others must not wait behind it
+  if not token then -- there is nothing to run: the others must not wait behind it
+    unread = not detach(id) or unread
+  else
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('SADD', p .. 'claimed:' .. ARGV[1], id)
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
@@ -45,6 +48,7 @@ while most > 0 and prefill > 0 do
     most, prefill, kv = most - 1, prefill - prompt, kv - prompt
   end
 end
+if unread then recount(ARGV[1]) end
 if #given > 1 then
   redis.call('DEL', last)
   for _, id in ipairs(given) do redis.call('RPUSH', last, id) end

@@ -20,11 +20,12 @@ if not why_not and status and ARGV[3] == 'lost' then
 elseif not why_not and status and was ~= 'draining' then
   redis.call('HSET', key, 'status', ARGV[3])
 end
-local ids = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1)
+local ids, unread = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 1), false
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
   redis.call('ZREM', p .. 'queue:' .. ARGV[1], id)
-  if workflow and node then give_back(id, workflow, node) end
+  if workflow and node then give_back(id, workflow, node) else unread = not detach(id) or unread end
 end
+if unread then recount(ARGV[1]) end
 if ARGV[3] == 'ready' then wake_line() end
 return #ids

@@ -15,12 +15,15 @@
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
 if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace'} end
-local lost = {}
+local lost, unread = {}, {}
 local function lose(id)
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
   local workflow, node, claimant, before = unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners') or {})
-  if not (workflow and node) then return end
+  if not (workflow and node) then
+    if not detach(id) then unread[#unread + 1] = id end
+    return
+  end
   local owners = {}
   for owner in string.gmatch((before or '') .. ' ' .. (claimant or ''), '%S+') do owners[#owners + 1] = owner end
   owners = table.concat(owners, ' ', math.max(1, #owners - 9))
@@ -39,4 +42,8 @@ repeat -- a lease without a request that can be read just ends: it does not hide
   local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
   for _, id in ipairs(ids) do lose(id) end
 until #lost > 0 or #ids == 0
+for _, name in ipairs(#unread > 0 and redis.call('HKEYS', p .. 'backlog') or {}) do -- where they were, nobody knows
+  for _, id in ipairs(unread) do redis.call('SREM', p .. 'claimed:' .. name, id) end
+  recount(name)
+end
 return {'ok', lost}

@@ -16,15 +16,16 @@ local function lane_of(id)
     if redis.call('ZSCORE', p .. 'queue:' .. lane, id) then return lane end
   end
 end
-local given = 0
+local given, unread = 0, false
 for _, id in ipairs(ARGV) do
   local lane = lane_of(id)
   if lane then
     given = given + 1
     local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
-    detach(id)
+    unread = not detach(id) or unread
     unqueue(id, lane)
     if workflow and node then tell(id, workflow, 'evacuated ' .. id .. ' ' .. node) end
   end
 end
+if unread then recount('line') end
 return given

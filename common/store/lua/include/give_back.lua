@@ -4,7 +4,8 @@ local function give_back(id, workflow, node)
   local lane, enqueued_at, offset_ms, load_ms =
     unpack(try('HMGET', p .. 'request:' .. id, 'lane', 'enqueued_at', 'offset_ms', 'load_ms') or {})
   detach(id)
-  if (lane or '') ~= '' and enqueued_at and offset_ms and try('HGET', p .. 'workflow:' .. workflow, 'status') == 'running' then
+  local whole = (lane or '') ~= '' and enqueued_at and offset_ms and load_ms
+  if whole and try('HGET', p .. 'workflow:' .. workflow, 'status') == 'running' then
     redis.call('HSET', p .. 'request:' .. id, 'instance', 'line', 'load_ms', load_ms)
     enqueue(id, 'line', enqueued_at, offset_ms, load_ms)
   else

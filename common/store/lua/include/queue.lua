@@ -29,15 +29,33 @@ local function unqueue(id, queue)
   if waited and redis.call('EXISTS', p .. 'queue:' .. queue) == 0 then redis.call('SREM', p .. 'lanes', queue) end
 end
 
+-- recount: the backlog of an instance, from the records of all that waits or is claimed there: for when one of them is lost, and
+-- nobody knows any more what it had added.
+local function recount(instance)
+  local lists, load_ms = {'leases', 'queue:' .. instance}, 0
+  for _, lane in ipairs(instance == 'line' and redis.call('SMEMBERS', p .. 'lanes') or {}) do lists[#lists + 1] = 'queue:' .. lane end
+  for _, list in ipairs(lists) do
+    for _, id in ipairs(redis.call('ZRANGE', p .. list, 0, -1)) do
+      local at, its = unpack(try('HMGET', p .. 'request:' .. id, 'instance', 'load_ms') or {})
+      if at == instance then load_ms = load_ms + (tonumber(its or '') or 0) end
+    end
+  end
+  redis.call('HSET', p .. 'backlog', instance, load_ms)
+end
+
 -- detach: take a request off its instance (queue, lease and backlog); its record stays, so its token goes on counting.
+-- Returns false where its record is lost: whoever knows where it was must take it from there. A lease of it runs out, see reap.
 local function detach(id)
   local key = p .. 'request:' .. id
   local instance, load_ms = unpack(try('HMGET', key, 'instance', 'load_ms') or {})
+  if not (instance or load_ms) then return false end
   redis.call('ZREM', p .. 'leases', id)
-  if not instance then return end
+  if not instance then return true end
   unqueue(id, queue_of(id, instance))
   redis.call('SREM', p .. 'claimed:' .. instance, id)
   redis.call('HINCRBY', p .. 'backlog', instance, 0 - (tonumber(load_ms or '') or 0)) -- not -0: 6.2 takes none
   redis.call('HDEL', key, 'instance')
   redis.call('HSET', key, 'load_ms', 0)
+  if not tonumber(load_ms or '') then recount(instance) end
+  return true
 end
