@@ -49,7 +49,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Its lease ran out too often: whatever it does, it takes its worker with it."""
+    """It was lost too often: whatever it does, it takes its worker or its engine with it."""
 
     request: str
     node: str

@@ -198,7 +198,8 @@ class Push:
 class Claim:
     """A request a worker holds under a lease. Times in ms of Redis time; from `prefix` on as in `Push`.
 
-    key_ms is the score it had in its queue: the smaller, the more urgent.
+    key_ms is the score it had in its queue: the smaller, the more urgent. alone: nothing may run beside it, since one
+    more loss (see `common.store.queues.Loss`) is its end.
     """
 
     request: str
@@ -218,6 +219,7 @@ class Claim:
     expected_tokens: int = 0
     slo_ms: int = 0
     key_ms: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

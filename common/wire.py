@@ -159,6 +159,7 @@ def unpack_claim(
     times: tuple[int, int, int],
     prefix: bytes = b"",
     figures: tuple[int, int, int, int] = (0, 0, 0, 0),
+    alone: bool = False,
 ) -> Claim:
     """A claimed request from its record's fields.
 
@@ -172,7 +173,8 @@ def unpack_claim(
         prompt, messages, model, (max_tokens, temperature, top_p, stop, *rare) = body[:4]
         sampling = Sampling(max_tokens, temperature, top_p, tuple(stop), *rare[:2])
         call = LlmCall(prompt, tuple(messages) if messages is not None else None, model, sampling)
-    return Claim(request, token, *times, workflow, node, stage, call, timeout_s, stream, encoding, prefix, *figures)
+    where = (workflow, node, stage)
+    return Claim(request, token, *times, *where, call, timeout_s, stream, encoding, prefix, *figures, alone)
 
 
 def pack_outcome(outcome: Outcome) -> bytes:

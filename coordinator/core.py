@@ -89,7 +89,7 @@ class _Walk(Ledger):
                 self._failed(event)
             case events.Lost():
                 if self._expects(event.node, event.request):
-                    reason = f"its worker was lost {event.losses} times; see the dead letters"
+                    reason = f"its worker or engine was lost {event.losses} times; see the dead letters"
                     self._fail(find(self._definition, event.node), reason)
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))

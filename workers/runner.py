@@ -45,6 +45,8 @@ class Runner:
         self._seat = seat
         self._lease_ms = lease_ms
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._alone = ""
+        self._stalled = False
         self._ended: list[tuple[Claim, Outcome | EngineError]] = []
         self._something_ended = asyncio.Event()
         self._handing_in = asyncio.Lock()
@@ -110,6 +112,8 @@ class Runner:
         load = self._engine.load()
         free_kv = int(ADMIT_SHARE * self._profile.kv_tokens) - load.kv_tokens
         requests = min(self._profile.max_batch - len(self._running), FINISHED_AT_HAND - len(self._ended))
+        if self._alone in self._running or self._engine_dead.is_set():
+            requests = 0
         unbegun = self._profile.chunk_tokens - load.unprefilled_tokens
         return Room(requests, unbegun, max(0, free_kv), empty=not self._running)
 
@@ -142,6 +146,8 @@ class Runner:
     async def _start(self, claim: Claim) -> None:
         assert self._leases is not None
         self._leases.hold(claim.request, claim.token)
+        if claim.alone:
+            self._alone = claim.request
         if claim.request in self._running:  # after a long pause: its lease had run out, and it came back to this queue
             await end(self._running[claim.request])
         task = asyncio.create_task(self._run(claim))
@@ -160,7 +166,7 @@ class Runner:
         self._changed()
 
     async def _outcome(self, claim: Claim) -> Outcome | EngineError | None:
-        """What came of a request; None when its engine has died under it: then draining gives it back."""
+        """What came of a request; None when its engine has died under it: then draining gives it back, as a loss."""
         try:
             return await self._observed(claim)
         except EngineError as error:
@@ -207,7 +213,8 @@ class Runner:
                     await self._engine_dead.wait()
 
     async def _leave(self) -> None:
-        """Out of dispatch: what is queued and what runs here goes elsewhere, at no cost to it.
+        """Out of dispatch: what is queued and what runs here goes elsewhere. It may be what has stalled the engine, so
+        that is a loss, but not to what has come in since.
 
         Calls are aborted last, since an engine in this state may not even do that.
         """
@@ -215,12 +222,19 @@ class Runner:
         await self._evacuate("stalled")
         running, held = list(self._running.values()), self._leases.held()
         stuck = [(request, token) for request, token in held.items() if request in self._running]
-        await self._patiently(lambda: self._cell.queues.release(stuck), "release")
+        await self._give_up(stuck, "" if self._stalled else "stalled")
+        self._stalled = True
         await end(*running)
 
     async def _come_back(self) -> None:
+        self._stalled = False
         await self._evacuate("ready")
         self.publisher.changed()
+
+    async def _give_up(self, held: list[tuple[str, int]], engine: str) -> None:
+        """Others must run this; engine: what became of the engine under it, if that is why."""
+        queues = self._cell.queues
+        await self._patiently(lambda: queues.forfeit(held, engine) if engine else queues.release(held), "give back")
 
     async def _tell(self, claim: Claim, text: str) -> None:
         """Tokens are told on a best effort: a store that is away costs its watchers a piece, not the attempt."""
@@ -321,7 +335,7 @@ class Runner:
         held = list(self._leases.held().items())
         await end(*self._running.values())
         await self._hand_in()
-        await self._patiently(lambda: self._cell.queues.release(held), "release")
+        await self._give_up(held, "ended" if self._engine_dead.is_set() else "")
 
     async def _let_finish(self, grace_s: float) -> None:
         finished = asyncio.gather(*self._running.values(), return_exceptions=True)

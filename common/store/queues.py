@@ -23,6 +23,7 @@ class Room:
     """What may start now: requests, prompt tokens that may still be queued in the engine, free KV tokens.
 
     empty: nothing runs, so the first request is taken whatever its length; the engine will say if it cannot take it.
+    Only then one is taken that must run alone.
     """
 
     requests: int
@@ -49,13 +50,17 @@ class Seat:
 
 
 class Loss(NamedTuple):
-    """A lease that ran out, of a request of a workflow's node; `losses` counts those the request has had."""
+    """A lease that ended, of a request of a workflow's node; `losses` counts those the request has had.
+
+    engine: what became of its claimant's engine ("stalled", "ended"), if it was that; empty where nobody renewed it.
+    """
 
     request: str
     workflow: str
     node: str
     claimant: str
     losses: int
+    engine: str
 
 
 class Queues:
@@ -113,6 +118,13 @@ class Queues:
         """Give claimed requests back, to be routed anew; a bad record keeps none of the others."""
         await self._counted([Call("release", pair) for pair in held])
 
+    async def forfeit(self, held: Sequence[tuple[str, int]], engine: str) -> None:
+        """The engine is lost under claimed requests, `engine` says how (see Loss): each has a loss, and is given back.
+
+        Coordinators do that, as with leases that ran out.
+        """
+        await self._counted([Call("forfeit", (*pair, engine)) for pair in held])
+
     async def _counted(self, calls: Sequence[Call]) -> list[bool]:
         replies = await self._scripts.try_many(calls)
         for call, reply in zip(calls, replies, strict=True):
@@ -130,16 +142,17 @@ class Queues:
             )  # fmt: skip
 
     async def reap(self, lease_ms: int, losses: int, most: int = 100) -> list[Loss] | None:
-        """End leases nobody renewed, the oldest `most`; with `losses` of them a request is a dead letter.
+        """End leases that nobody renewed or that were forfeited, the oldest `most`.
 
-        Nothing is left when that was none. None while a server that has (re)started or taken over gives time to come
-        back.
+        With so many `losses` a request is a dead letter. Nothing is left when that was none. None while a server that
+        has (re)started or taken over gives time to come back.
         """
         word, *lost = await self._scripts.run("reap", lease_ms, losses, most)
         if word == b"grace":
             return None
         flat: list[Any] = [value.decode() if isinstance(value, bytes) else value for value in lost[0]]
-        return [Loss(*flat[i : i + 5]) for i in range(0, len(flat), 5)]
+        size = len(Loss._fields)
+        return [Loss(*flat[i : i + size]) for i in range(0, len(flat), size)]
 
     async def promote(self, most: int = 100) -> int:
         """Wake delayed nodes that are due, the oldest `most`; how many that were."""
@@ -160,9 +173,9 @@ def _claim(name: bytes, token: Any, fields: Sequence[bytes | None], now: int) ->
     try:
         payload, enqueued_at, deadline_at, prefix, *figures = fields
         times = (int(enqueued_at or b""), int(deadline_at or b""), now)
-        prompt, expected, slo, key = (int(float(figure or 0)) for figure in figures)
+        prompt, expected, slo, key, alone = (int(float(figure or 0)) for figure in figures)
         return wire.unpack_claim(
-            request, int(token), payload or b"", times, prefix or b"", (prompt, expected, slo, key)
+            request, int(token), payload or b"", times, prefix or b"", (prompt, expected, slo, key), bool(alone)
         )
     except Exception as error:  # whatever bytes can lead to
         log.warning("request %s cannot be read and is left to its lease: %s: %s", request, type(error).__name__, error)

@@ -39,12 +39,13 @@ async def _expired_leases(desk: Desk) -> bool:
 def _tell(desk: Desk, loss: Loss) -> None:
     most = desk.settings.lease_losses
     if loss.losses < most:
-        kind, then = "leases that ran out", "it is routed anew"
+        kind, then = "requests lost with their claimants", "it is routed anew"
     else:
         kind, then = "dead letters", "it is a dead letter"
+    what = f"the engine of {loss.claimant} {loss.engine}" if loss.engine else f"the lease of {loss.claimant} ran out"
     desk.reports.tell(
-        logging.WARNING, kind, "request %s of workflow %s, stage %s: the lease of %s ran out, loss %d of %d; %s",
-        loss.request, loss.workflow, loss.node, loss.claimant, loss.losses, most, then,
+        logging.WARNING, kind, "request %s of workflow %s, stage %s: %s, loss %d of %d; %s",
+        loss.request, loss.workflow, loss.node, what, loss.losses, most, then,
     )  # fmt: skip
 
 

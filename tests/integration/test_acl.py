@@ -316,7 +316,7 @@ async def test_an_operation_of_another_role_is_refused_before_it_writes(
 ONLY_CHARGE = {"hexists", "hkeys"}
 """What `charge` uses, which is included with `discharge` and called by `commit_step` alone."""
 ALLOWED_TO = {
-    "worker": ("register", "evacuate", "leave", "publish", "claim", "renew", "complete", "fail", "release"),
+    "worker": ("register", "evacuate", "leave", "publish", "claim", "renew", "complete", "fail", "release", "forfeit"),
     "tools": ("offer", "claim", "renew", "complete", "fail", "release"),
 }
 OPERATIONS = {path.stem for path in (ROOT / "common" / "store" / "lua").glob("*.lua")}

@@ -34,7 +34,7 @@ DOCUMENT: dict[str, Any] = {
     "on_deadline": "cancel",
     "id": "order-1",
 }
-REASON = "its worker was lost 3 times"
+REASON = "its worker or engine was lost 3 times"
 
 
 @pytest.fixture
@@ -230,4 +230,4 @@ async def test_of_the_owners_the_last_ten_are_kept(cell: Cell) -> None:
             await commit(cell, 1 + turn, 1, pushes=[push("r1", "s")])
     (letter,) = await cell.dead.all()
     assert letter.owners == tuple(f"a/p{turn}" for turn in range(2, 12))
-    assert (letter.request, letter.stage, letter.reason) == ("r1", "s", "its worker was lost 12 times")
+    assert (letter.request, letter.stage, letter.reason) == ("r1", "s", "its worker or engine was lost 12 times")

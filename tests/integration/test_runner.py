@@ -292,9 +292,39 @@ async def test_a_dead_engine_gives_all_it_had_back_and_ends_its_worker(bench: Be
     bench.engine.dead = True
     bench.engine.gates["r0"].set()  # one call meets the end of the engine; the other would wait for ever
     await bench.serving
-    assert {type(event) for event in await bench.mail(3)} == {Evacuated}  # no attempt is lost
     assert (await bench.cell.instances.all())[0].status == "draining"
+    lost = await bench.cell.queues.reap(0, 3)  # their leases have ended
+    assert sorted((loss.request, loss.losses, loss.engine) for loss in lost or []) == [
+        ("r0", 1, "ended"),
+        ("r1", 1, "ended"),
+    ]
+    assert [type(event) for event in await bench.mail(3)] == [Evacuated] * 3  # no attempt is lost
     assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+
+
+async def test_only_what_ran_when_the_engine_stalled_has_a_loss_by_that(bench: Bench) -> None:
+    leave = bench.runner._leave
+    await bench.push("one")
+    await bench.engine.until(lambda engine: engine.running == 1)
+    await leave()
+    await bench.cell.client.hset(bench.cell.keys.instance("a"), "status", "ready")  # a claim that was on its way
+    await bench.push("two", first=1)
+    await bench.engine.until(lambda engine: engine.running == 1)
+    await leave()  # as the breaker does after each probe that failed
+    assert await bench.mail(1) == [Evacuated("r1", "s1")]
+    lost = await bench.cell.queues.reap(0, 3)
+    assert [(loss.request, loss.losses, loss.engine) for loss in lost or []] == [("r0", 1, "stalled")]
+
+
+async def test_what_must_run_alone_does(bench: Bench) -> None:
+    await bench.cell.client.hset(bench.cell.keys.request("r1"), "alone", 1)
+    await bench.push("before", "alone", "after")
+    for name in ("r0", "r1", "r2"):
+        await bench.engine.until(lambda engine, name=name: name in engine.gates)  # type: ignore[misc]
+        await asyncio.sleep(0.1)  # in which another could come beside it
+        bench.engine.gates[name].set()
+    assert [event.request for event in await bench.mail(3)] == ["r0", "r1", "r2"]
+    assert bench.engine.most == 1
 
 
 async def test_an_engine_that_seems_to_recover_from_its_death_is_dead(bench: Bench) -> None:
@@ -305,6 +335,7 @@ async def test_an_engine_that_seems_to_recover_from_its_death_is_dead(bench: Ben
     bench.engine.recovers = True
     bench.engine.gates["r0"].set()
     await bench.serving
+    await bench.cell.queues.reap(0, 3)
     assert [type(event) for event in await bench.mail(1)] == [Evacuated]
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from coordinator.loops.intake import intake
 from coordinator.loops.planner import Planner
 from coordinator.loops.recoverer import promoter
 from coordinator.loops.roster import Roster
+from workers.engines.protocol import Chunk, EngineCall
 from workers.engines.responders import Echo
 from workers.engines.simulated import SimulatedEngine
 from workers.lease import LeaseKeeper
@@ -53,22 +55,44 @@ class Time:
         await self.runs.wait()
 
 
+class Fragile(SimulatedEngine):
+    """Its time stands still as long as it holds poison. `beside`: how many others there were each time that came."""
+
+    def __init__(self, time: Time, beside: list[int]) -> None:
+        super().__init__(
+            PROFILES["a100"], responder=Echo(4), models=("m",), time_scale=10.0, now=time.now, sleep=time.sleep
+        )
+        self._time, self._beside = time, beside
+
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
+        poison = "poison" in call.call.text()
+        if poison:
+            self._beside.append(self.load().running)
+            self._time.stop()
+        try:
+            async with aclosing(super().generate(call)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            if poison:
+                self._time.runs.set()
+
+
 class Bench:
     """What a coordinator does, under one policy, and instances that join it; each has its name for a label too."""
 
     def __init__(self, cell: Cell, url: str, namespace: str) -> None:
         self.cell, self._url, self._namespace = cell, url, namespace
         self.times: dict[str, Time] = {}
-        self.engines: dict[str, SimulatedEngine] = {}
+        self.engines: dict[str, Fragile] = {}
+        self.beside: list[int] = []
         self.stop = asyncio.Event()
         self.grace_s = 0.0
         self.serving: list[asyncio.Task[None]] = []
 
     async def join(self, name: str) -> None:
         self.times[name] = time = Time()
-        self.engines[name] = engine = SimulatedEngine(
-            PROFILES["a100"], responder=Echo(4), models=("m",), time_scale=10.0, now=time.now, sleep=time.sleep
-        )
+        self.engines[name] = engine = Fragile(time, self.beside)
         info = await engine.start()
         epoch = await self.cell.instances.register(name, info.profile, ["m"], [name], info.features)
         seat = Seat(name, epoch, f"{name}/1")
@@ -107,13 +131,21 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Under a policy that binds late, and one that does not."""
     desk = Desk(cell, load(policy=request.param, lease_s=LEASE_MS / 1000))
+
+    async def reap() -> None:
+        await cell.queues.reap(LEASE_MS, 3)
+        await asyncio.sleep(0.05)
+
     turns: dict[str, Callable[[], Awaitable[None]]] = {
         "intake": lambda: intake(desk),
         "completions": lambda: completions(desk),
         "promoter": lambda: promoter(desk),
         "planner": Planner(desk),
         "roster": Roster(desk),
+        "recoverer": reap,
     }
+    await cell.queues.reap(LEASE_MS, 3)
+    await cell.client.hset(cell.keys.server, "since", 0)
     loops = [asyncio.create_task(keep(name, turn)) for name, turn in turns.items()]
     made = Bench(cell, server.url, namespace)
     yield made
@@ -167,6 +199,29 @@ async def test_what_stalls_on_one_instance_is_done_by_another_and_the_first_come
     ]
 
 
+@pytest.mark.slow
+async def test_what_stalls_every_engine_is_given_up_and_its_neighbours_are_not(bench: Bench) -> None:
+    names = [f"w{number}" for number in range(8)]
+
+    async def all_ended() -> bool:
+        return {await bench.status(name) for name in (*names, "bad")} == {"completed", "failed"}
+
+    await bench.join("a")
+    bench.times["a"].stop()  # so that all are there when the poison comes
+    await bench.submit(*names[:4])
+    await bench.submit("bad", prompt="poison")
+    await bench.submit(*names[4:])
+    await until(lambda: bench.holds("a", 9))
+    await bench.join("b")
+    await until(all_ended)
+    assert await bench.status("bad") == "failed"
+    (letter,) = await bench.cell.dead.all()
+    assert (letter.workflow, letter.reason) == ("bad", "its worker or engine was lost 3 times")
+    assert len(bench.beside) == 3
+    assert bench.beside[-1] == 0  # the last time it ran alone
+    assert set((await bench.cell.instances.backlogs()).values()) <= {0}
+
+
 async def test_a_drain_does_not_wait_for_an_engine_that_stalls(bench: Bench) -> None:
     bench.grace_s = 3600.0
     await bench.join("a")
@@ -177,7 +232,11 @@ async def test_a_drain_does_not_wait_for_an_engine_that_stalls(bench: Bench) -> 
     async with asyncio.timeout(30):
         await asyncio.wait(bench.serving)
     assert await bench.shown("a") == "draining"
-    assert await bench.cell.client.zcard(bench.cell.keys.leases) == 0
+
+    async def nothing_is_held() -> bool:
+        return bool(await bench.cell.client.zcard(bench.cell.keys.leases) == 0)
+
+    await until(nothing_is_held)
 
 
 async def test_a_stalled_instance_that_is_told_to_stop_or_falls_silent_does_not_come_back_as_ready(cell: Cell) -> None:

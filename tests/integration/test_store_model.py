@@ -7,6 +7,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from common.store.scripts import call_id
 
 INSTANCES = ("a", "b")
 LOAD_MS, LOSSES = 100, 3
-HOWS = ("complete", "fail", "release")
+HOWS = ("complete", "fail", "release", "forfeit")
 some = st.integers(0, 100)
 at_instance = st.sampled_from(INSTANCES)
 at_queue = st.sampled_from((*INSTANCES, "line"))
@@ -52,6 +53,10 @@ class Request:
     claimant: str = ""
     token: int = 0
     losses: int = 0
+
+    @property
+    def alone(self) -> bool:
+        return self.losses >= LOSSES - 1
 
 
 @dataclass
@@ -126,10 +131,10 @@ class Store(RuleBasedStateMachine):
         for number, queue in enumerate((*INSTANCES, "line")):
             self.submit()
             self.step(number, queue, 3)
-        self.claim("a", 2)
+        self.claim("a", 2, empty=False)
         self.expire(0)
         self.step(0, "b", 0)
-        self.claim("b", 2)
+        self.claim("b", 2, empty=False)
         for how in HOWS:
             self.hand_in_late(0, how)
 
@@ -204,16 +209,21 @@ class Store(RuleBasedStateMachine):
 
     # -- workers
 
-    @rule(name=at_instance, most=st.integers(1, 3))
-    def claim(self, name: str, most: int) -> None:
-        """The oldest first, each under a token one larger than its last."""
+    @rule(name=at_instance, most=st.integers(1, 3), empty=st.booleans())
+    def claim(self, name: str, most: int, empty: bool) -> None:
+        """The oldest first, each under a token one larger than its last; one that must run alone only by itself."""
         seat, call = self.seats[name], call_id()
-        expected = self.model.queue(name)[:most]
+        queue = self.model.queue(name)
+        expected = list(takewhile(lambda request: not request.alone, queue))[:most]
+        if empty and queue and queue[0].alone:
+            expected = queue[:1]
         for request in expected:
             request.claimant, request.token = seat.claimant, request.token + 1
             self.model.claimed[name].add(request.id)
-        given = self.run(self.cell.queues.claim(seat, call, LEASE_MS, Room(most, 10_000, 10_000)))
-        assert [(claim.request, claim.token) for claim in given] == [(one.id, one.token) for one in expected]
+        given = self.run(self.cell.queues.claim(seat, call, LEASE_MS, Room(most, 10_000, 10_000, empty)))
+        assert [(claim.request, claim.token, claim.alone) for claim in given] == [
+            (one.id, one.token, one.alone) for one in expected
+        ]
         self.handed += [(claim.request, claim.token) for claim in given]
         if given:
             self.calls[name] = call
@@ -237,6 +247,8 @@ class Store(RuleBasedStateMachine):
         counts = request is not None and request.token == token and bool(request.claimant)
         if how == "release":
             self.run(self.cell.queues.release([(name, token)]))
+        elif how == "forfeit":
+            self.run(self.cell.queues.forfeit([(name, token)], "stalled"))
         else:
             ended = AttemptFailed("boom") if how == "fail" else Outcome(f"of {name}")
             assert self.run(self.cell.queues.finish([(name, token, ended)])) == [counts]
@@ -244,6 +256,9 @@ class Store(RuleBasedStateMachine):
             return
         if how == "release":
             model.give_back(request)
+            return
+        if how == "forfeit":
+            self.lose(request, "stalled")
             return
         at = request.at
         model.detach(request)
@@ -278,10 +293,13 @@ class Store(RuleBasedStateMachine):
         held = self.model.held()
         request = held[number % len(held)]
         self.run(self.cell.client.zadd(self.cell.keys.leases, {request.id: 0}, xx=True))
+        self.lose(request, "")
+
+    def lose(self, request: Request, engine: str) -> None:
         request.losses += 1
         lost = self.run(self.cell.queues.reap(0, LOSSES))
-        assert [(one.request, one.claimant, one.losses) for one in lost] == [
-            (request.id, request.claimant, request.losses)
+        assert [(one.request, one.claimant, one.losses, one.engine) for one in lost] == [
+            (request.id, request.claimant, request.losses, engine)
         ]
         if request.losses < LOSSES:
             self.model.give_back(request)

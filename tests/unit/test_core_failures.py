@@ -106,7 +106,7 @@ def test_a_request_lost_too_often_fails_its_workflow():
     bench = Bench(ONE)
     bench.submit()
     bench.lose("a", 3)
-    assert bench.error == ("a", "its worker was lost 3 times; see the dead letters")
+    assert bench.error == ("a", "its worker or engine was lost 3 times; see the dead letters")
 
 
 BAD = "a.output.missing.key"

@@ -27,7 +27,7 @@ from workers.tools.registry import ToolContext, ToolError, load, names
 MAX_OUTPUT_BYTES = 8 << 20
 LATE_S = 5.0
 """So much later than its time limit a tool's process is ended that did not get to hand in that it was reached."""
-ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1)
+ONE = Room(requests=1, prefill_tokens=1, kv_tokens=1, empty=True)
 log = logging.getLogger("hexgen.tools")
 _held = mmap.mmap(-1, 4096)
 """What the process of a job holds; shared with its parent, which tells of it should the process die."""

@@ -2,9 +2,10 @@
 -- KEYS[1] prefix
 -- ARGV 1 instance, 2 epoch ('' where none is kept), 3 claimant, 4 call id (the same again gives the same answer; for the tools
 --      the ticket, which is used up), 5 lease ms, 6 requests at most, 7 prompt tokens that may still be started (the last one
---      taken may go beyond), 8 KV tokens free, 9 '1' where nothing runs: then the first is taken whatever its length
--- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms}, ...},
---   requests still queued}, or {why not} (see unseated)
+--      taken may go beyond), 8 KV tokens free, 9 '1' where nothing runs: then the first is taken whatever its length, and one that
+--      must run alone (see reap) is taken too, and nothing with it
+-- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms,
+--   alone}, ...}, requests still queued}, or {why not} (see unseated)
 --@include base
 --@include queue
 --@include seat
@@ -14,7 +15,8 @@ if ARGV[1] == 'tools' then redis.call('ZREM', p .. 'relayed', ARGV[4]) end
 local queue, answer, given = p .. 'queue:' .. ARGV[1], {}, {ARGV[4]}
 local last = p .. 'claim:' .. ARGV[3]
 local function fields(record)
-  return try('HMGET', record, 'payload', 'enqueued_at', 'deadline_at', 'prefix', 'prompt_tokens', 'expected_tokens', 'slo_ms', 'key_ms')
+  return try('HMGET', record, 'payload', 'enqueued_at', 'deadline_at', 'prefix', 'prompt_tokens', 'expected_tokens', 'slo_ms', 'key_ms',
+    'alone')
 end
 local function give(id, token)
   for _, value in ipairs({id, token, fields(p .. 'request:' .. id)}) do answer[#answer + 1] = value end
@@ -32,9 +34,9 @@ while most > 0 and prefill > 0 do
   local id, score = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
   if not id then break end
   local record = p .. 'request:' .. id
-  local payload, prompt = unpack(try('HMGET', record, 'payload', 'prompt_tokens') or {})
+  local payload, prompt, alone = unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'alone') or {})
   prompt = tonumber(prompt or '') or 0
-  if payload and prompt > kv and not (ARGV[9] == '1' and #given == 1) then break end
+  if payload and (alone or prompt > kv) and not (ARGV[9] == '1' and #given == 1) then break end
   redis.call('ZREM', queue, id)
   local token = payload and try('HINCRBY', record, 'token', 1)
   if not token then -- there is nothing to run: the others must not wait behind it
@@ -45,7 +47,7 @@ while most > 0 and prefill > 0 do
     redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
     give(id, token)
     given[#given + 1] = id
-    most, prefill, kv = most - 1, prefill - prompt, kv - prompt
+    most, prefill, kv = alone and 0 or most - 1, prefill - prompt, kv - prompt
   end
 end
 if unread then recount(ARGV[1]) end

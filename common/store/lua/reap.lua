@@ -1,9 +1,11 @@
--- reap: leases nobody renewed end. The request keeps its age and is given back: its instance may be gone, or have come back as
--- another; after too many losses it is a dead letter and its workflow is told.
+-- reap: leases nobody renewed, and those that were forfeited, end. The request keeps its age and is given back: its instance may be
+-- gone, or have come back as another; after too many losses it is a dead letter and its workflow is told. With its last one left it
+-- must run alone: whoever is lost then is lost with this request and no other, and none is given up for what its neighbours did.
 -- KEYS[1] prefix
 -- ARGV 1 lease ms, 2 losses allowed, 3 leases at most that are told
 -- returns {'grace'} within one lease of a server start or failover (nobody could renew), else
---   {'ok', {request, workflow, node, claimant, losses, ...}}: what was lost; nothing when no lease is left that has ended
+--   {'ok', {request, workflow, node, claimant, losses, why (as forfeit was told, else ''), ...}}: what was lost; nothing when no
+--   lease is left that has ended
 --@include base
 --@include post
 --@include queue
@@ -15,11 +17,12 @@
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
 if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
 if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace'} end
-local lost, unread = {}, {}
+local lost, unread, most = {}, {}, tonumber(ARGV[2])
 local function lose(id)
   local record = p .. 'request:' .. id
   redis.call('ZREM', p .. 'leases', id)
-  local workflow, node, claimant, before = unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners') or {})
+  local workflow, node, claimant, before, token, forfeited, why =
+    unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners', 'token', 'forfeited', 'why') or {})
   if not (workflow and node) then
     if not detach(id) then unread[#unread + 1] = id end
     return
@@ -28,13 +31,14 @@ local function lose(id)
   for owner in string.gmatch((before or '') .. ' ' .. (claimant or ''), '%S+') do owners[#owners + 1] = owner end
   owners = table.concat(owners, ' ', math.max(1, #owners - 9))
   try('HSET', record, 'owners', owners)
-  local losses = try('HINCRBY', record, 'losses', 1) or tonumber(ARGV[2])
-  for _, value in ipairs({id, workflow, node, claimant or '', losses}) do lost[#lost + 1] = value end
-  if losses >= tonumber(ARGV[2]) then
+  local losses = try('HINCRBY', record, 'losses', 1) or most
+  for _, value in ipairs({id, workflow, node, claimant or '', losses, forfeited == token and why or ''}) do lost[#lost + 1] = value end
+  if losses >= most then
     detach(id)
-    bury(workflow, node, id, 'its worker was lost ' .. losses .. ' times', owners)
+    bury(workflow, node, id, 'its worker or engine was lost ' .. losses .. ' times', owners)
     tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
   else
+    if losses >= most - 1 then redis.call('HSET', record, 'alone', 1) end
     give_back(id, workflow, node)
   end
 end

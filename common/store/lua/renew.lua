@@ -19,7 +19,8 @@ if ARGV[2] ~= '' then
 end
 local gone = {}
 for i = 4, #ARGV, 2 do
-  local held = try('HGET', p .. 'request:' .. ARGV[i], 'token') == ARGV[i + 1]
+  local token, forfeited = unpack(try('HMGET', p .. 'request:' .. ARGV[i], 'token', 'forfeited') or {})
+  local held = token == ARGV[i + 1] and forfeited ~= token
   if held and redis.call('ZSCORE', p .. 'leases', ARGV[i]) then
     redis.call('ZADD', p .. 'leases', now + ARGV[3], ARGV[i])
   else
