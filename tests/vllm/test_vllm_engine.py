@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from cores import MODEL, ROOT, children, cores
 
 from common.enginefit import EngineFit, Iteration
 from common.jsonschema_check import misfit
@@ -19,8 +20,6 @@ from common.model import LlmCall, Sampling, Usage
 from workers.engines.protocol import Chunk, EngineCall, EngineError, EngineInfo, EngineLoad, Progress
 from workers.engines.vllm_engine import VllmEngine
 
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / ".cache" / "models" / "smollm2-135m"
 CONTEXT = 2048
 IDLE = EngineLoad(running=0, unprefilled_tokens=0, kv_tokens=0)
 STORY = "Once upon a time there was a database that"
@@ -290,7 +289,7 @@ async def test_the_core_dies_with_a_killed_worker(tmp_path: Path) -> None:
         assert victim.stdout is not None
         assert await asyncio.to_thread(victim.stdout.readline) == "running\n"
         descendants = {pid: os.pidfd_open(pid) for pid in children(victim.pid)}
-        assert any("EngineCore" in title(pid) for pid in descendants)
+        assert set(cores(victim.pid)) & descendants.keys()
         victim.send_signal(signal.SIGKILL)
         try:
             for pid, watched in descendants.items():
@@ -298,17 +297,6 @@ async def test_the_core_dies_with_a_killed_worker(tmp_path: Path) -> None:
         finally:
             for watched in descendants.values():
                 os.close(watched)
-
-
-def children(pid: int) -> list[int]:
-    """All descendants of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    own = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return own + [grandchild for child in own for grandchild in children(child)]
-
-
-def title(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
 
 
 def ended(descriptor: int, timeout_s: float) -> bool:
@@ -320,7 +308,7 @@ async def test_a_dead_core_fails_its_calls_and_the_health_check(engine: VllmEngi
     """The last test: it kills the engine that the others used."""
     stream = engine.generate(call("doomed", STORY, max_tokens=1000))
     await anext(stream)
-    (core,) = [pid for pid in children(os.getpid()) if "EngineCore" in title(pid)]
+    (core,) = cores(os.getpid())
     os.kill(core, signal.SIGKILL)
     with pytest.raises(EngineError, match="vLLM failed") as caught:
         async for _ in stream:
