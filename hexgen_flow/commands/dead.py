@@ -64,7 +64,8 @@ def requeue(letter: str, as_json: bool, **flags: Any) -> None:
     """Submit the workflow of the dead letter ID again, with its time anew, and remove the letter; prints the new id.
 
     It begins from its start, with the definition, the inputs and the tenant it had. One that went on without what
-    was given up, an optional stage or a copy that its join can spare, is refused.
+    was given up, an optional stage or a copy that its join can spare, is refused; so is one that is too large for a
+    document together with its definition. Then the letter stays.
     """
     workflow = on_cell(flags, lambda cell: _requeue(cell, letter))
     click.echo(json.dumps({"letter": letter, "workflow": workflow}) if as_json else workflow)
