@@ -5,8 +5,10 @@ from operations_bench import LEASE_MS, ROOM, commit, dispatched, mail, push
 
 from common.errors import AttemptFailed
 from common.events import Completed, Evacuated, Lost, Outcome
+from common.model import TOOLS
 from common.store.cell import Cell
 from common.store.queues import Loss, Room, Seat
+from workers.tools.execution import ONE
 
 LIMIT = 3
 BUSY = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000)
@@ -97,6 +99,13 @@ async def test_it_waits_for_its_turn_and_takes_nobody_with_it(cell: Cell) -> Non
     rounds = [await cell.queues.claim(seat, f"c{turn}", LEASE_MS, ROOM) for turn in range(3)]
     assert [[claim.request for claim in claims] for claims in rounds] == [["r0"], ["r1"], ["r2"]]
     assert [[claim.alone for claim in claims] for claims in rounds] == [[False], [True], [False]]
+
+
+async def test_a_tool_request_runs_alone_in_any_case(cell: Cell) -> None:
+    await dispatched(cell, push("r1", "s", TOOLS))
+    await cell.client.hset(cell.keys.request("r1"), "alone", 1)
+    (claim,) = await cell.queues.claim(Seat(TOOLS, None, "tools/1"), "ticket", LEASE_MS, ONE)
+    assert claim.request == "r1"
 
 
 @pytest.mark.parametrize("limit", [1, 2])

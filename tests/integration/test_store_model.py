@@ -65,9 +65,14 @@ class Model:
     mail: dict[str, list[Event]] = field(default_factory=dict)
     claimed: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in INSTANCES})
     served: dict[str, int] = field(default_factory=dict)
-    ready: set[str] = field(default_factory=lambda: set(INSTANCES))
+    serving: set[str] = field(default_factory=lambda: set(INSTANCES))
+    silent: set[str] = field(default_factory=set)
     plans: int = 0
     most: int = 1000
+
+    @property
+    def ready(self) -> set[str]:
+        return self.serving - self.silent
 
     def queue(self, name: str) -> list[Request]:
         """In the order of their ids, which is that of their age."""
@@ -285,7 +290,8 @@ class Store(RuleBasedStateMachine):
         status, gone = self.run(self.cell.queues.renew(self.seats[name], LEASE_MS, self.handed))
         held = {(request.id, request.token) for request in self.model.held()}
         assert gone == [request for request, token in self.handed if (request, token) not in held]
-        assert status == ("ready" if name in self.model.ready else "draining")
+        assert status == ("ready" if name in self.model.serving else "draining")
+        self.model.silent.discard(name)
 
     @precondition(lambda self: self.model.held())
     @rule(number=some)
@@ -313,7 +319,16 @@ class Store(RuleBasedStateMachine):
     def drain(self, name: str) -> None:
         queued = self.model.queue(name)
         assert self.run(self.cell.instances.evacuate(name, "draining", self.seats[name].epoch)) == len(queued)
-        self.model.ready.discard(name)
+        self.model.serving.discard(name)
+        for request in queued:
+            self.model.give_back(request)
+
+    @rule(name=at_instance)
+    def fall_silent(self, name: str) -> None:
+        """Until it is heard of again; then it is what it was."""
+        queued = self.model.queue(name)
+        assert self.run(self.cell.instances.evacuate(name, "lost")) == len(queued)
+        self.model.silent.add(name)
         for request in queued:
             self.model.give_back(request)
 
@@ -322,7 +337,8 @@ class Store(RuleBasedStateMachine):
         """A later incarnation has the queue; what the earlier one has claimed it holds until its leases end."""
         before = self.seats[name]
         self.seats[name] = self.joined(name)
-        self.model.ready.add(name)
+        self.model.serving.add(name)
+        self.model.silent.discard(name)
         self.model.claimed[name].clear()
         self.calls.pop(name, None)
         for outdated in (
