@@ -21,7 +21,7 @@ from redis import exceptions as faults
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 
 ENDS = ("completed", "failed", "cancelled", "rejected")
 BLOCK_S = 2.0
@@ -202,7 +202,11 @@ class Client:
     def _send(self, document: dict[str, Any]) -> str:
         data = msgpack.packb(_plain(document, ""))
         with _explained():
-            entry: bytes = self._redis.xadd(self._prefix + "submissions", {"msgpack": data})
+            try:
+                entry: bytes = self._redis.xadd(self._prefix + "submissions", {"msgpack": data})
+            except faults.ReadOnlyError:  # a replica by now: behind its name there may be another server
+                self._redis.connection_pool.disconnect(inuse_connections=False)
+                raise
         return entry.decode()
 
     def _events_key(self, workflow: str) -> str:
@@ -273,7 +277,18 @@ def _connection(url: str, options: dict[str, Any]) -> Any:
     found = each[0] | {"ssl": ssl}
     asking = {name: value for name, value in found.items() if name != "db"}  # of which Sentinels have none
     sentinel: Any = Sentinel(places, sentinel_kwargs=options | asking)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(service, **(options | found))
+    return sentinel.master_for(service, connection_class=_ManagedTls if ssl else _Managed, **(options | found))
+
+
+class _Managed(SentinelManagedConnection):
+    """Closed where a read is interrupted. The library's would take the reply that comes late for that to the next."""
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        return super().read_response(*args, **({"disconnect_on_error": True} | options))
+
+
+class _ManagedTls(_Managed, SentinelManagedSSLConnection):
+    pass
 
 
 class _Wait:

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import redis as sync_redis
 import redis.asyncio as redis
+import redis.connection as sync_connection
 import redis.sentinel as sync_sentinel
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import (
     AuthenticationError,
@@ -72,7 +73,24 @@ class NoTls(RedisError):
     """A server without TLS waits in silence for more of a handshake. Trying again would only take longer."""
 
 
-class _Tls(SSLConnection):
+class _Leaving(AbstractConnection):
+    """Leaves a server that has become a replica: behind its name there may be another one by now."""
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*args, **options)
+        except ResponseError as error:
+            if _is_demoted(error):
+                await self.disconnect(nowait=True)
+                raise ConnectionError(str(error)) from error
+            raise
+
+
+class _Tcp(_Leaving, Connection):
+    pass
+
+
+class _Tls(_Leaving, SSLConnection):
     async def connect_check_health(self, *args: Any, **options: Any) -> None:
         try:
             await super().connect_check_health(*args, **options)
@@ -80,12 +98,68 @@ class _Tls(SSLConnection):
             _no_tls(self.host, self.port)
 
 
-class _SyncTls(sync_redis.SSLConnection):
+class _SyncLeaving(sync_connection.AbstractConnection):
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*args, **options)
+        except ResponseError as error:
+            if _is_demoted(error):
+                self.disconnect()  # type: ignore[no-untyped-call]
+                raise ConnectionError(str(error)) from error
+            raise
+
+
+class _SyncTcp(_SyncLeaving, sync_redis.Connection):
+    pass
+
+
+class _SyncTls(_SyncLeaving, sync_redis.SSLConnection):
     def connect_check_health(self, *args: Any, **options: Any) -> None:
         try:
             super().connect_check_health(*args, **options)
         except TimeoutError:
             _no_tls(self.host, self.port)
+
+
+class _Asking(AbstractConnection):
+    """Asks the Sentinels before it connects again, also where a command is sent again. The library's would not then."""
+
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        if not self.is_connected:
+            await self.connect()  # type: ignore[no-untyped-call]
+        await super().send_packed_command(*args, **options)
+
+
+class _Managed(_Asking, SentinelManagedConnection):
+    pass
+
+
+class _ManagedTls(_Asking, SentinelManagedSSLConnection):
+    pass
+
+
+class _Whole(sync_connection.AbstractConnection):
+    """Closed where a read is interrupted. The library's would take the reply that comes late for that to the next."""
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        return super().read_response(*args, **({"disconnect_on_error": True} | options))
+
+
+class _SyncManaged(_Whole, sync_sentinel.SentinelManagedConnection):
+    pass
+
+
+class _SyncManagedTls(_Whole, sync_sentinel.SentinelManagedSSLConnection):
+    pass
+
+
+_OURS: dict[Any, Any] = {
+    Connection: _Tcp, SSLConnection: _Tls,
+    sync_redis.Connection: _SyncTcp, sync_redis.SSLConnection: _SyncTls,
+    SentinelManagedConnection: _Managed, SentinelManagedSSLConnection: _ManagedTls,
+    sync_sentinel.SentinelManagedConnection: _SyncManaged, sync_sentinel.SentinelManagedSSLConnection: _SyncManagedTls,
+}  # fmt: skip
+"""What stands in for the library's. Over Sentinels the library itself leaves a replica."""
 
 
 def _no_tls(host: str, port: int) -> NoReturn:
@@ -119,10 +193,10 @@ def connect_sync(url: str) -> sync_redis.Redis:
             hosts, service, extra = urls.sentinel_parts(url)
             _check_files(extra)
             sentinel = sync_sentinel.Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
-            return sentinel.master_for(service, **options, **extra)  # type: ignore[no-any-return, no-untyped-call]
-        client = sync_redis.Redis.from_url(url, **options)
-        _set_up(client.connection_pool, _SyncTls)
-        return client
+            return _ours(sentinel.master_for(service, **options, **extra))  # type: ignore[no-any-return, no-untyped-call]
+        client = _ours(sync_redis.Redis.from_url(url, **options))
+        _check_options(client.connection_pool)
+        return client  # type: ignore[no-any-return]
 
 
 def _client(url: str, **options: Any) -> Client:
@@ -131,16 +205,24 @@ def _client(url: str, **options: Any) -> Client:
             hosts, service, extra = urls.sentinel_parts(url)
             _check_files(extra)
             sentinel = Sentinel(hosts, sentinel_kwargs=_asking(options | extra), **options)  # type: ignore[no-untyped-call]
-            return sentinel.master_for(service, **options, **extra)
-        client = redis.Redis.from_url(url, **options)
-        _set_up(client.connection_pool, _Tls)
+            return _ours(sentinel.master_for(service, **options, **extra))
+        client = _ours(redis.Redis.from_url(url, **options))
+        _check_options(client.connection_pool)
         return client
 
 
+def _ours(client: Any) -> Any:
+    pool = client.connection_pool
+    pool.connection_class = _OURS.get(pool.connection_class, pool.connection_class)
+    return client
+
+
 def _asking(options: dict[str, Any]) -> dict[str, Any]:
-    """How Sentinels are asked: as the server, but the next one soon, and they have no databases."""
+    """How Sentinels are asked: as the server, but once, the next one soon, and they have no databases."""
     asking = {name: value for name, value in options.items() if name != "db"}
-    return asking | {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
+    once = type(options["retry"])(NoBackoff(), 0)
+    limits = {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
+    return asking | limits | {"retry": once}
 
 
 async def now_ms(client: Client) -> int:
@@ -150,10 +232,8 @@ async def now_ms(client: Client) -> int:
     return int(seconds * 1000 + micros // 1000)
 
 
-def _set_up(pool: Any, tls: type[_Tls | _SyncTls]) -> None:
+def _check_options(pool: Any) -> None:
     """Raises ValueError where the URL has an option that no connection has, or names a file that is not there."""
-    if issubclass(pool.connection_class, tls.__base__ or object):
-        pool.connection_class = tls
     try:
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, RedisError) as error:
@@ -194,10 +274,20 @@ def translated() -> Iterator[None]:
         raise
 
 
+def _said(text: str) -> str:
+    """An error's message from its code on."""
+    return text[_PLACE.match(text).end() :]  # type: ignore[union-attr]
+
+
+def _is_demoted(error: ResponseError) -> bool:
+    """Whether the server has become a replica. Of an operation's error 6.2 lets the library see no code."""
+    return isinstance(error, ReadOnlyError) or _said(str(error)).startswith("READONLY")
+
+
 def translate(error: RedisError) -> StoreUnavailable | StoreRefused | BadRecord:
     """Our word for an error of the library."""
     text = str(error)
-    said = text[_PLACE.match(text).end() :]  # type: ignore[union-attr]
+    said = _said(text)
     code = said.partition(" ")[0]
     if isinstance(error, NoPermissionError) or said.startswith(_RIGHTS):
         return StoreRefused(f"Redis refuses: {_WHERE.sub('', said)} (docs/security.md has the rights of each role)")

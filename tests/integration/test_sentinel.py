@@ -1,7 +1,10 @@
 """Sentinels that are asked for the server, by our processes and by the client, with one and the same URL."""
 
+import os
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedSSLConnection
 
 from common.lifeline import tied
+from common.store import client as client_module
 from common.store.cell import Cell
 from common.store.client import connect_sync
 from common.store.embedded import EmbeddedServer, _free_port, find_server
@@ -53,6 +57,68 @@ async def test_all_find_the_server_and_its_database(hosts: str, server: Embedded
         assert direct.delete(submissions) == 1
 
 
+async def test_a_sentinel_that_does_not_answer_is_asked_once(
+    hosts: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SENTINEL_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        url = f"redis+sentinel://{hosts.replace(':1,', f':{silent.getsockname()[1]},')}/main"
+        async with Cell.opened(url, namespace) as cell:
+            assert await cell.records.counts()
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+async def test_a_command_sent_again_asks_for_the_master_again(
+    hosts: str, server: EmbeddedServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(client_module._LIMITS, "socket_timeout", 0.5)
+    password, sentinel = hosts.partition("@")[0][1:], int(hosts.rpartition(":")[2])
+    (tmp_path / "password").write_text(password)
+    with (
+        EmbeddedServer.start(tmp_path) as silent,
+        redis.Redis(port=sentinel, password=password) as asked,
+    ):
+        asked.sentinel_monitor("moved", "127.0.0.1", silent.port, 1)
+        asked.sentinel_set("moved", "auth-pass", password)
+        async with Cell.opened(f"redis+sentinel://{hosts}/moved", namespace) as cell:
+            assert await cell.client.incr(cell.keys.prefix + "plans") == 1
+            os.kill(silent.pid, signal.SIGSTOP)
+            asked.sentinel_remove("moved")
+            asked.sentinel_monitor("moved", "127.0.0.1", server.port, 1)
+            asked.sentinel_set("moved", "auth-pass", password)
+            assert await cell.client.incr(cell.keys.prefix + "plans") == 1
+        os.kill(silent.pid, signal.SIGCONT)
+
+
+class Interrupt(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("whose", ["the client's", "RQ's"])
+def test_a_reply_that_was_not_awaited_is_not_taken_for_the_next(hosts: str, namespace: str, whose: str) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    url = f"redis+sentinel://{hosts}/main"
+    with Client(url, namespace) as client:
+        connection = client._redis if whose == "the client's" else connect_sync(url)
+        connection.ping()
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Interrupt):
+            connection.blpop(["nothing"], 0.5)
+        signal.signal(signal.SIGALRM, before)
+        time.sleep(0.6)  # until the reply has come
+        assert connection.echo("next") == b"next"
+        if whose == "RQ's":
+            for sentinel in connection.connection_pool.sentinel_manager.sentinels:
+                sentinel.close()
+            connection.close()
+
+
 def test_a_service_that_no_sentinel_knows_is_unreachable(hosts: str) -> None:
     with Client(f"redis+sentinel://{hosts}/other") as client, pytest.raises(Unreachable, match="other"):
         client.submit("chain")
@@ -67,7 +133,7 @@ def test_a_sentinel_url_that_cannot_be_used_is_refused(rest: str) -> None:
 def test_tls_is_for_the_server_and_the_sentinels() -> None:
     with Client("rediss+sentinel://me:s%3Acret@h:1,i:2/main/3?ssl_cert_reqs=none") as client:
         pool = client._redis.connection_pool
-        assert pool.connection_class is SentinelManagedSSLConnection
+        assert issubclass(pool.connection_class, SentinelManagedSSLConnection)
         asked = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
         assert [(one["host"], one["port"], one.get("db") or 0) for one in asked] == [("h", 1, 0), ("i", 2, 0)]
         for options in (pool.connection_kwargs, *asked):
