@@ -96,12 +96,14 @@ class Commit:
 class Answer(NamedTuple):
     """What came of a commit: 1 done, 0 the workflow is to be looked at again, -1 it is no longer running.
 
+    version is the one it has after a step; steps make it grow, by any number.
     bounced counts pushes to instances that were not ready any more: the caller's view of the cluster is old. Without a
     fault, 0 means that the workflow had moved on and nothing was written; a fault is why this step cannot take effect.
     """
 
     state: int
     bounced: int
+    version: int = 0
     fault: str = ""
 
 
@@ -287,7 +289,7 @@ def _packed(commit: Commit) -> Call | BadRecord:
 
 
 def _answer(reply: Any) -> Answer:
-    return Answer(0, 0, str(reply)) if isinstance(reply, BadRecord) else Answer(*reply)
+    return Answer(0, 0, fault=str(reply)) if isinstance(reply, BadRecord) else Answer(*reply)
 
 
 def _abandon_call(commit: Commit) -> Call:

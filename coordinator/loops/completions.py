@@ -99,7 +99,7 @@ async def _round(desk: Desk, calls: Sequence[Call]) -> list[Call]:
         if answer.state == 1 and turn.step is not None:
             _tell_end(desk, turn.step)
         if answer.state == 1 and turn.step is not None and not turn.fault:
-            _done(desk, turn.step, turn.look)
+            _done(desk, turn.step, answer.version)
         else:
             desk.forget(turn.call.workflow)
         if answer.state == 0:
@@ -193,11 +193,11 @@ def _tell_end(desk: Desk, step: core.Step) -> None:
         )
 
 
-def _done(desk: Desk, step: core.Step, look: Look) -> None:
-    """The step has taken effect: remember its state and learn from it."""
+def _done(desk: Desk, step: core.Step, version: int) -> None:
+    """The step has taken effect: remember its state, which has this version, and learn from it."""
     workflow = step.workflow
     if step.status == "running":
-        workflow.version = look.version + 1
+        workflow.version = version
         desk.keep(workflow)
     else:
         desk.forget(workflow.id)

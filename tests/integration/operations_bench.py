@@ -37,13 +37,22 @@ def push(request: str, node: str, instance: str = "a", **changes: Any) -> Push:
 async def commit(
     cell: Cell, version: int, handled: int = 0, entry: str = "", workflow: str = "w1", **parts: Any
 ) -> int:
-    made = Commit(workflow, entry, await first_version(cell, workflow) + version, handled, "json", **parts)
-    return (await cell.inbox.commit([made]))[0][0]
+    """Let a step take effect that was computed after so many other ones of this workflow (version)."""
+    seen = _VERSIONS.setdefault(cell.keys.workflow(workflow), [])
+    now = await version_of(cell, workflow)
+    if now not in seen:
+        seen.append(now)
+    made = Commit(workflow, entry, seen[version], handled, "json", **parts)
+    return (await cell.inbox.commit([made]))[0].state
 
 
-async def first_version(cell: Cell, workflow: str = "w1") -> int:
-    """Versions count from the time of acceptance on; what is no longer live has none that matters."""
-    return int(await cell.client.zscore(cell.keys.live, workflow) or 0)
+_VERSIONS: dict[str, list[int]] = {}
+"""Those that were met, by the key of the workflow."""
+
+
+async def version_of(cell: Cell, workflow: str = "w1") -> int:
+    """The version it has now."""
+    return int(await cell.client.hget(cell.keys.workflow(workflow), "version") or 0)
 
 
 async def mail(cell: Cell, workflow: str = "w1") -> list[Any]:

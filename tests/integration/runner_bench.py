@@ -102,8 +102,8 @@ class Bench:
             limits = (changes.get("timeout_s", 30.0), changes.get("stream", False))
             pushes.append(Push(name, f"s{number}", "a", number, 10, 100, 99, 10, call, "w/s", *limits))
         nodes = {push.node: Node("running", request=push.request, phase="queued") for push in pushes}
-        assert await self.cell.inbox.commit([Commit("w1", "", self.version, 1, "json", nodes=nodes, pushes=pushes)])
-        self.version += 1
+        made = Commit("w1", "", self.version, 1, "json", nodes=nodes, pushes=pushes)
+        self.version = (await self.cell.inbox.commit([made]))[0].version
 
     async def mail(self, count: int) -> list[Any]:
         """The workflow's mail, once there is that much of it."""

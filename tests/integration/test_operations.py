@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, first_version, join, mail, push, queued
+from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, join, mail, push, queued, version_of
 
 from common import clock, wire
 from common.errors import AttemptFailed, Superseded
@@ -19,7 +19,7 @@ async def test_accept_makes_a_workflow_once(cell: Cell) -> None:
     assert await accept(cell) == "same"
     assert await accept(cell, digest="d2") == "other"
     look = (await cell.inbox.begin([("w1", -1)], 10))[0]
-    assert look.version == await first_version(cell)
+    assert look.version == await version_of(cell)
     assert look.mail == [Submitted()]
     assert look.head
     assert look.head.inputs == {"x": 1}
@@ -58,7 +58,7 @@ async def test_accept_keeps_a_registered_definition_for_ever(cell: Cell) -> None
 async def test_begin_step_leaves_out_what_the_caller_has(cell: Cell) -> None:
     await accept(cell)
     await commit(cell, 0, 1, nodes={"s": Node("running")})
-    now = await first_version(cell) + 1
+    now = await version_of(cell)
     fresh, held, none = await cell.inbox.begin([("w1", -1), ("w1", now), ("w9", -1)], 10)
     assert fresh.nodes == {"s": Node("running")}
     assert (held.version, held.nodes) == (now, None)
@@ -105,8 +105,8 @@ async def test_commit_step_bounces_what_goes_to_an_instance_no_longer_ready(cell
         await cell.instances.evacuate("a", status)
     nodes = {"s": Node("running", request="r1", phase="queued")}
     parts = {"nodes": nodes, "pushes": [push("r1", "s"), push("r2", "t", "tools")]}
-    made = Commit("w1", "", await first_version(cell), 1, "json", **parts)
-    assert await cell.inbox.commit([made]) == [Answer(1, 1)]
+    made = Commit("w1", "", await version_of(cell), 1, "json", **parts)
+    assert await cell.inbox.commit([made]) == [Answer(1, 1, await version_of(cell))]
     assert await queued(cell) == []
     assert await queued(cell, "tools") == ["r2"]
     assert await mail(cell) == [Evacuated("r1", "s")]
@@ -302,7 +302,7 @@ async def test_operations_survive_a_forgetful_server(cell: Cell) -> None:
     await commit(cell, 0, 1)
     await cell.client.script_flush()
     looks = await cell.inbox.begin([("w1", -1), ("w1", -1)], 10)
-    assert [look.version for look in looks] == [await first_version(cell) + 1] * 2
+    assert [look.version for look in looks] == [await version_of(cell)] * 2
 
 
 async def test_what_another_coordinator_has_answered_is_not_answered_again(cell: Cell) -> None:
@@ -310,7 +310,7 @@ async def test_what_another_coordinator_has_answered_is_not_answered_again(cell:
     await accept(cell)
     entry = await cell.records.submit({"cancel": "w1"})
     assert await cell.inbox.cancel("w1", "enough", entry)
-    await cell.inbox.commit([Commit("w1", "", await first_version(cell), 0, "json", end=End("cancelled", {}, 60_000))])
+    await cell.inbox.commit([Commit("w1", "", await version_of(cell), 0, "json", end=End("cancelled", {}, 60_000))])
     assert await cell.inbox.cancel("w1", "enough", entry)
     wrong = await cell.records.submit({"workflow": "none"})
     for _ in range(2):

@@ -4,8 +4,8 @@
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
 --   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, recalls = {node, ...},
 --   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
--- returns {1, bounced} done; {1, 1} done already by this very call; {0, 0} the state has moved on (nothing written);
---   {-1, 0} no such running workflow (entry settled)
+-- returns {1, bounced, version it has now} done; {1, 1, version} done already by this very call; {0, 0} the state has moved on (nothing
+--   written); {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
 --@include base
 --@include post
@@ -17,13 +17,15 @@
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
 local version, status, done = unpack(redis.call('HMGET', key, 'version', 'status', 'step'))
-if done == ARGV[6] then return {1, 1} end
+if done == ARGV[6] then return {1, 1, tonumber(version)} end
 local running = status == 'running'
 if running and version ~= ARGV[3] then return {0, 0} end
 if not running then settle('completions', ARGV[2]) return {-1, 0} end
 local bounced, rate = 0, nil
 local step = cmsgpack.unpack(ARGV[5])
-redis.call('HINCRBY', key, 'version', 1)
+-- A time, not a count: whoever remembers a step that a failover has lost never takes the one made instead for it.
+version = math.max(version + 1, now)
+redis.call('HSET', key, 'version', string.format('%.0f', version))
 for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
 for _, id in ipairs(step.drops) do detach(id) discharge(id, '') end
 for _, push in ipairs(step.pushes) do
@@ -66,4 +68,4 @@ elseif redis.call('EXISTS', key .. ':mailbox') == 1 then
 else
   redis.call('HDEL', key, 'rung')
 end
-return {1, bounced}
+return {1, bounced, version}
