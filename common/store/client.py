@@ -55,8 +55,12 @@ _TRANSIENT = (
 )  # fmt: skip
 _RIGHTS = ("ACL failure", "The user executing the script")
 """Missing rights as an operation tells them, in Redis 7 and in 6.2."""
-_PLACE = re.compile(r"(?:ERR )?(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?-?")
-"""What can stand before an error's code: 6.2 tells first in which script it was, and wraps what the command said."""
+_PLACE = re.compile(
+    r"(?:Command # \d+ .*? of pipeline caused error: (?:\(['\"])?)?"
+    r"(?:ERR )?(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?-?"
+)
+"""What can stand before an error's code: the library tells which command of a pipeline it was, 6.2 in which script, and
+wraps what the command said."""
 _IN_SCRIPT = re.compile(
     r"(?:ERR )?Error running script \(|@?user_script: ?\d+: |.* script: (?:\w+, )?on @user_script:\d+\.$", re.S
 )
@@ -138,18 +142,23 @@ class _ManagedTls(_Asking, SentinelManagedSSLConnection):
     pass
 
 
-class _Whole(sync_connection.AbstractConnection):
-    """Closed where a read is interrupted. The library's would take the reply that comes late for that to the next."""
+class _SyncAsking(sync_connection.AbstractConnection):
+    """Is closed, too, where a read is interrupted: else the reply that comes late is taken for that to the next."""
+
+    def send_packed_command(self, *args: Any, **options: Any) -> None:
+        if not self._sock:
+            self.connect()  # type: ignore[no-untyped-call]
+        super().send_packed_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         return super().read_response(*args, **({"disconnect_on_error": True} | options))
 
 
-class _SyncManaged(_Whole, sync_sentinel.SentinelManagedConnection):
+class _SyncManaged(_SyncAsking, sync_sentinel.SentinelManagedConnection):
     pass
 
 
-class _SyncManagedTls(_Whole, sync_sentinel.SentinelManagedSSLConnection):
+class _SyncManagedTls(_SyncAsking, sync_sentinel.SentinelManagedSSLConnection):
     pass
 
 

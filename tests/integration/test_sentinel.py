@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,9 @@ async def test_all_find_the_server_and_its_database(hosts: str, server: Embedded
     with Client(url, namespace) as client:
         client.submit("chain")
     submissions = f"{{hexgen:{namespace}}}:submissions"
-    connection = connect_sync(url)
-    assert connection.info("server")["process_id"] == server.pid
-    assert connection.xlen(submissions) == 1
-    for sentinel in connection.connection_pool.sentinel_manager.sentinels:
-        sentinel.close()
-    connection.close()
+    with connected(url) as connection:
+        assert connection.info("server")["process_id"] == server.pid
+        assert connection.xlen(submissions) == 1
     async with Cell.opened(url, namespace) as cell:
         assert (await cell.records.counts())["submitted"] == 1
     with redis.Redis.from_url(server.url.removesuffix("/0") + f"/{DATABASE}") as direct:
@@ -71,25 +69,41 @@ async def test_a_sentinel_that_does_not_answer_is_asked_once(
             silent.accept()
 
 
+@contextmanager
+def connected(url: str) -> Iterator[redis.Redis]:
+    """As RQ is."""
+    connection = connect_sync(url)
+    yield connection
+    for sentinel in connection.connection_pool.sentinel_manager.sentinels:
+        sentinel.close()
+    connection.close()
+
+
+@pytest.mark.parametrize("whose", ["ours", "RQ's"])
 async def test_a_command_sent_again_asks_for_the_master_again(
-    hosts: str, server: EmbeddedServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hosts: str, server: EmbeddedServer, namespace: str, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(client_module._LIMITS, "socket_timeout", 0.5)
-    password, sentinel = hosts.partition("@")[0][1:], int(hosts.rpartition(":")[2])
+    url, password, port = f"redis+sentinel://{hosts}/{namespace}", hosts.partition("@")[0][1:], hosts.rpartition(":")[2]
     (tmp_path / "password").write_text(password)
-    with (
-        EmbeddedServer.start(tmp_path) as silent,
-        redis.Redis(port=sentinel, password=password) as asked,
-    ):
-        asked.sentinel_monitor("moved", "127.0.0.1", silent.port, 1)
-        asked.sentinel_set("moved", "auth-pass", password)
-        async with Cell.opened(f"redis+sentinel://{hosts}/moved", namespace) as cell:
-            assert await cell.client.incr(cell.keys.prefix + "plans") == 1
-            os.kill(silent.pid, signal.SIGSTOP)
-            asked.sentinel_remove("moved")
-            asked.sentinel_monitor("moved", "127.0.0.1", server.port, 1)
-            asked.sentinel_set("moved", "auth-pass", password)
-            assert await cell.client.incr(cell.keys.prefix + "plans") == 1
+    with redis.Redis(port=int(port), password=password) as sentinel, EmbeddedServer.start(tmp_path) as silent:
+
+        def watch(master: EmbeddedServer) -> None:
+            sentinel.sentinel_monitor(namespace, "127.0.0.1", master.port, 1)
+            sentinel.sentinel_set(namespace, "auth-pass", password)
+
+        watch(silent)
+        with connected(url) as connection:
+            async with Cell.opened(url, namespace) as cell:
+
+                async def count() -> int:
+                    return await cell.client.incr(namespace) if whose == "ours" else connection.incr(namespace)
+
+                assert await count() == 1
+                os.kill(silent.pid, signal.SIGSTOP)
+                sentinel.sentinel_remove(namespace)
+                watch(server)
+                assert await count() == 1
         os.kill(silent.pid, signal.SIGCONT)
 
 
@@ -103,20 +117,16 @@ def test_a_reply_that_was_not_awaited_is_not_taken_for_the_next(hosts: str, name
         raise Interrupt
 
     url = f"redis+sentinel://{hosts}/main"
-    with Client(url, namespace) as client:
-        connection = client._redis if whose == "the client's" else connect_sync(url)
-        connection.ping()
+    with Client(url, namespace) as client, connected(url) as connection:
+        asked = client._redis if whose == "the client's" else connection
+        asked.ping()
         before = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(Interrupt):
-            connection.blpop(["nothing"], 0.5)
+            asked.blpop(["nothing"], 0.5)
         signal.signal(signal.SIGALRM, before)
         time.sleep(0.6)  # until the reply has come
-        assert connection.echo("next") == b"next"
-        if whose == "RQ's":
-            for sentinel in connection.connection_pool.sentinel_manager.sentinels:
-                sentinel.close()
-            connection.close()
+        assert asked.echo("next") == b"next"
 
 
 def test_a_service_that_no_sentinel_knows_is_unreachable(hosts: str) -> None:

@@ -97,6 +97,8 @@ def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
         ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk"),
         ResponseError("Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed"),
         NoScriptError("No matching script. Please use EVAL."),
+        ResponseError("Command # 1 (SADD a b) of pipeline caused error: NOREPLICAS Not enough good replicas to write."),
+        ResponseError("Command # 2 (GET a) of pipeline caused error: ('MASTERDOWN Link with MASTER is down',)"),
     ],
 )
 def test_trouble_that_passes_is_unavailable(error: RedisError) -> None:
