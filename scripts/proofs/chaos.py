@@ -73,7 +73,7 @@ def run(plan: Plan, folder: Path) -> tuple[Findings, dict[str, Any]]:
     }
     with ChaosCell(folder, keys, chance, environment) as cell:
         cell.start(WORKFLOWS)
-        load = Load(cell.url, keys, plan.seed)
+        load = Load(cell.url, cell.store, keys, plan.seed)
         load.start()
         storm(cell, chance, plan.seconds)
         load.stop()

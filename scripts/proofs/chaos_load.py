@@ -78,9 +78,9 @@ def databases(folder: Path) -> dict[str, str]:
 class Load(threading.Thread):
     """Submits under ids of its own, again until Redis has answered, so that each is there once; cancels a few."""
 
-    def __init__(self, url: str, keys: Keys, seed: int) -> None:
+    def __init__(self, url: str, store: "redis.Redis", keys: Keys, seed: int) -> None:
         super().__init__(name="load", daemon=True)
-        self._url, self._keys, self._random = url, keys, Random(f"load {seed}")
+        self._url, self._store, self._keys, self._random = url, store, keys, Random(f"load {seed}")
         self._stopped = threading.Event()
         self.answers: dict[str, Any] = {}
         self.cancelled: set[str] = set()
@@ -91,15 +91,15 @@ class Load(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        with Client(self._url, self._keys.namespace) as client, redis.Redis.from_url(self._url) as store:
+        with Client(self._url, self._keys.namespace) as client:
             while not self._stopped.wait(self._random.expovariate(PER_S)):
-                if self._room(store):
+                if self._room():
                     self._submit(client)
 
-    def _room(self, store: "redis.Redis") -> bool:
+    def _room(self) -> bool:
         with suppress(redis.RedisError):
-            waiting: Any = store.xlen(self._keys.submissions)
-            live: Any = store.zcard(self._keys.live)
+            waiting: Any = self._store.xlen(self._keys.submissions)
+            live: Any = self._store.zcard(self._keys.live)
             return bool(waiting + live < MOST_LIVE)
         return False
 

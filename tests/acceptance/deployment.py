@@ -5,21 +5,28 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from common.store.embedded import EmbeddedServer
 from hexgen_flow.client import Client, Event
 from hexgen_flow.processes import Processes
 
 LEASE_S = "2"
 
 
+class Server(Protocol):
+    """What is reached under a URL."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Deployment:
     """Coordinators, workers and tools on one namespace, each a process."""
 
-    def __init__(self, server: EmbeddedServer, namespace: str, folder: Path, **environment: str) -> None:
+    def __init__(self, server: Server, namespace: str, folder: Path, **environment: str) -> None:
         self.folder = folder
         settings = {"HEXGEN_REDIS_URL": server.url, "HEXGEN_NAMESPACE": namespace, "HEXGEN_LEASE_S": LEASE_S}
         self.environment = settings | environment
@@ -85,3 +92,12 @@ def chain(length: int, **stage: Any) -> dict[str, Any]:
         if number:
             stages[f"s{number}"]["needs"] = [f"s{number - 1}"]
     return {"name": f"chain{length}", "inputs": {"text": {"type": "string"}}, "stages": stages}
+
+
+def check_once(events: list[Event], stages: int) -> None:
+    """Each stage of such a chain started and completed once, in order, and the workflow completed once."""
+    counts = Counter((event.type, event.data.get("stage")) for event in events)
+    assert counts["completed", None] == 1
+    for number in range(stages):
+        assert counts["stage_started", f"s{number}"] == 1
+        assert counts["stage_completed", f"s{number}"] == 1

@@ -3,27 +3,16 @@
 import os
 import signal
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from deployment import Deployment, chain
+from deployment import Deployment, chain, check_once
 from redis import Redis
 
 from common.store.embedded import EmbeddedServer
 from common.store.keys import Keys
-from hexgen_flow.client import Event
 
 SIMULATED = ("--engine", "simulated", "--time-scale", "20", "--responder", "echo:40", "--profile")
-
-
-def check_once(events: list[Event], stages: int) -> None:
-    """Each stage started and completed once, in order, and the workflow completed once."""
-    counts = Counter((event.type, event.data.get("stage")) for event in events)
-    assert counts["completed", None] == 1
-    for number in range(stages):
-        assert counts["stage_started", f"s{number}"] == 1
-        assert counts["stage_completed", f"s{number}"] == 1
 
 
 def test_a_killed_worker_and_a_killed_coordinator(server: EmbeddedServer, namespace: str, tmp_path: Path) -> None:

