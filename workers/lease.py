@@ -115,7 +115,9 @@ class LeaseKeeper(threading.Thread):
         self._unanswered_since = None
 
     def _pause_s(self, failures: int) -> float:
-        return pause_s(failures) if failures else self._lease_ms / 3000
+        """A store that comes back gives everybody one lease: it must be met within that."""
+        usual_s = self._lease_ms / 3000
+        return min(pause_s(failures), usual_s) if failures else usual_s
 
     async def _renew(self, cell: Cell) -> None:
         held = self.held()

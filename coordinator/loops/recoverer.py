@@ -21,10 +21,11 @@ async def promoter(desk: Desk) -> None:
 
 async def recoverer(desk: Desk) -> None:
     """One look around, then a pause of a tenth of a lease, at most a second."""
-    await take_over(desk)
-    if await _expired_leases(desk):
+    all_could_come_back = await _expired_leases(desk)
+    if all_could_come_back:
         await _silent_instances(desk)
         await _silent_tool_workers(desk)
+    await take_over(desk, spare=not all_could_come_back)
     await clock.sleep(min(1.0, desk.settings.lease_s / 10))
 
 

@@ -16,25 +16,28 @@ Work = Callable[[Desk, Entry], Awaitable[None]]
 GiveUp = Callable[[Desk, Entry, str, str], Awaitable[None]]
 
 
-async def take_over(desk: Desk) -> None:
-    """All stale entries: a coordinator settles one in milliseconds; a third of a lease later it has lost its reader."""
+async def take_over(desk: Desk, spare: bool = False) -> None:
+    """All stale entries: a coordinator settles one in milliseconds; a third of a lease later it has lost its reader.
+
+    spare: none is given up yet; the store was away, and readers that seem to be gone may just have to come back.
+    """
     keys = desk.cell.keys
-    await _each(desk, keys.submissions, intake.take, intake.give_up)
-    await _each(desk, keys.completions, _step, completions.give_up)
+    await _each(desk, keys.submissions, intake.take, intake.give_up, spare)
+    await _each(desk, keys.completions, _step, completions.give_up, spare)
 
 
 async def _step(desk: Desk, entry: Entry) -> None:
     await completions.handle(desk, [entry])
 
 
-async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp) -> None:
+async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp, spare: bool) -> None:
     inbox, idle_ms = desk.cell.inbox, desk.settings.lease_ms // 3
     found = await inbox.stale(stream, idle_ms)
     # What this one has read before, it has survived: then the store was away.
     doomed = {stale.entry for stale in found if stale.reads >= DEATHS and stale.reader != desk.name}
     alive = await desk.cell.coordinators.all() if doomed else {}
     for stale in found:
-        if stale.entry in doomed and stale.reader in alive:
+        if stale.entry in doomed and (spare or stale.reader in alive):
             continue  # still at work on it, or not yet known to be gone
         entry = await inbox.take_over(stream, desk.name, idle_ms, stale)
         if entry is None:

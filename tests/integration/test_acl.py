@@ -188,8 +188,7 @@ async def test_what_is_rare_is_allowed_too(guarded: Guarded, admin: redis.Redis,
         assert await worker.queues.finish(triples) == [True, True]
         assert await cell.inbox.cancel("cancelled", "enough")
         await cell.client.zadd(cell.keys.leases, {claims["lost"].request: 1})
-        while (lost := await cell.queues.reap(1, 1)) is None:  # until the server has run for a lease, of 1 ms
-            pass
+        lost = await cell.queues.reap(0, 1) or []
         assert [loss.workflow for loss in lost] == ["lost"]
         await completions(desk)
         assert await cell.records.live(10) == ["given"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from operations_bench import PROFILE
 
+from common.errors import StoreUnavailable
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.queues import Queues, Seat
@@ -37,6 +38,26 @@ async def test_leases_are_kept_whatever_goes_wrong_once(
     assert await asyncio.to_thread(again.wait, 20)
     await leases.ended()
     assert "leases could not be renewed" in caplog.text
+
+
+async def test_a_store_that_is_away_is_asked_as_often_as_leases_are_renewed(
+    server: EmbeddedServer, cell: Cell, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it was away: once it is back, nobody's lease is taken for one lease, and no longer."""
+    asked = threading.Semaphore(0)
+
+    async def away(*args: Any) -> Any:
+        asked.release()
+        raise StoreUnavailable("it is away")
+
+    monkeypatch.setattr(Queues, "renew", away)
+    monkeypatch.setattr(lease, "pause_s", lambda failures: 30.0)
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
+    leases = LeaseKeeper(server.url, seat, namespace, 150, on_gone=lambda _: None, on_seat_lost=lambda _: None)
+    leases.start()
+    for _ in range(3):
+        assert await asyncio.to_thread(asked.acquire, timeout=20)
+    await leases.ended()
 
 
 async def test_a_main_loop_that_hangs_renews_nothing_until_it_goes_on(

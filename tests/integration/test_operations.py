@@ -242,6 +242,40 @@ async def test_reap_sees_for_itself_that_another_server_has_taken_over(cell: Cel
     assert await cell.queues.reap(0, 3)
 
 
+async def looked(cell: Cell, *, ago_ms: int, since_ms: int) -> None:
+    """Leases were last looked at so long ago, and all could be reached since."""
+    now = int(await cell.client.hget(cell.keys.server, "looked"))
+    await cell.client.hset(cell.keys.server, mapping={"looked": now - ago_ms, "since": now - since_ms})
+
+
+async def test_reap_waits_a_lease_when_nobody_could_look_for_half_of_one(cell: Cell) -> None:
+    """The same run of the server, but it stood still or was cut off: nobody could renew."""
+    await cell.queues.claim(await dispatched(cell, push("r1", "s")), "c1", 0, ROOM)
+    assert await cell.queues.reap(LEASE_MS, 3) is None
+    await looked(cell, ago_ms=LEASE_MS * 2 // 3, since_ms=10 * LEASE_MS)
+    for _ in range(2):
+        assert await cell.queues.reap(LEASE_MS, 3) is None
+    await looked(cell, ago_ms=LEASE_MS // 3, since_ms=LEASE_MS)
+    assert await cell.queues.reap(LEASE_MS, 3)
+
+
+async def test_reap_ends_leases_though_every_look_comes_late(cell: Cell) -> None:
+    await cell.queues.claim(await dispatched(cell, push("r1", "s")), "c1", 0, ROOM)
+    assert await cell.queues.reap(LEASE_MS, 3) is None
+    await looked(cell, ago_ms=LEASE_MS, since_ms=LEASE_MS)
+    assert await cell.queues.reap(LEASE_MS, 3)
+
+
+async def test_reap_looks_on_a_full_server_too(cell: Cell) -> None:
+    await cell.queues.claim(await dispatched(cell, push("r1", "s")), "c1", 0, ROOM)
+    await cell.client.config_set("maxmemory", 1)
+    try:
+        assert await cell.queues.reap(LEASE_MS, 3) is None
+        assert await cell.queues.reap(0, 3)
+    finally:
+        await cell.client.config_set("maxmemory", 0)
+
+
 async def test_reap_routes_anew_and_keeps_the_age(cell: Cell) -> None:
     """Also where the instance is ready: it may have come back as another."""
     seat = await dispatched(cell, push("r1", "s"))

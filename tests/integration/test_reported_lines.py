@@ -73,7 +73,7 @@ async def test_a_workflow_that_failed_has_one_line_and_others_have_none_above_de
 async def test_a_lease_that_ran_out_and_a_dead_letter_are_told_with_their_ids(
     cell: Cell, log: Log, quick: None
 ) -> None:
-    desk = Desk(cell, load(policy="hexgen", lease_s=0.5, lease_losses=2))
+    desk = Desk(cell, load(policy="hexgen", lease_losses=2))
     seat = await dispatched(cell, push("r1", "s"))
     await cell.queues.reap(0, 2)
     await cell.client.hset(cell.keys.server, "since", 0)

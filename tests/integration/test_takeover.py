@@ -16,6 +16,7 @@ from coordinator.desk import Desk
 from coordinator.loops import intake as taking
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
+from coordinator.loops.recoverer import recoverer
 from coordinator.loops.takeover import DEATHS, take_over
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
@@ -126,6 +127,21 @@ async def test_a_reader_that_is_alive_is_left_to_it(cell: Cell, desk: Desk) -> N
     await cell.coordinators.withdraw("gone", "hexgen")
     await take_over(desk)
     assert await cell.records.live(10) == []
+
+
+async def test_while_all_have_to_come_back_none_is_given_up(cell: Cell, desk: Desk) -> None:
+    """The store was away: readers have not announced themselves again."""
+    bad, _ = await submit(cell, "bad", "good")
+    await leave(cell, cell.keys.submissions, **{bad: DEATHS})
+    await cell.queues.reap(0, 3)
+    await cell.client.hset(cell.keys.server, "run_id", "that which is gone")
+    await recoverer(desk)
+    assert await cell.records.live(10) == ["good"]
+    assert await counted(cell, cell.keys.submissions) == [DEATHS]
+    await cell.client.hset(cell.keys.server, "since", 0)
+    await recoverer(desk)
+    assert await counted(cell, cell.keys.submissions) == []
+    assert (await cell.records.first(bad))[0] == "rejected"
 
 
 async def test_what_one_has_read_before_and_survived_is_not_given_up(cell: Cell, desk: Desk) -> None:

@@ -3,7 +3,8 @@
 -- must run alone: whoever is lost then is lost with this request and no other, and none is given up for what its neighbours did.
 -- KEYS[1] prefix
 -- ARGV 1 lease ms, 2 losses allowed, 3 leases at most that are told
--- returns {'grace'} within one lease of a server start or failover (nobody could renew), else
+-- returns {'grace'} within one lease of a server start or failover, or of a time in which nobody looked for half a lease: then
+--   nobody may have been able to renew; else
 --   {'ok', {request, workflow, node, claimant, losses, why (as forfeit was told, else ''), ...}}: what was lost; nothing when no
 --   lease is left that has ended
 --@include base
@@ -15,8 +16,13 @@
 --@include bury
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
-if redis.call('HGET', run, 'run_id') ~= run_id then redis.call('HSET', run, 'run_id', run_id, 'since', now) end
-if now - redis.call('HGET', run, 'since') < tonumber(ARGV[1]) then return {'grace'} end
+local lease, known, since, looked = tonumber(ARGV[1]), unpack(redis.call('HMGET', run, 'run_id', 'since', 'looked'))
+since = tonumber(since or 0)
+-- Once in two leases at most: looks that always come late must not keep what the dead held for ever.
+if known ~= run_id or now - (looked or 0) > lease / 2 and now - since > 2 * lease then since = now end
+redis.call('ZREM', p .. 'leases', '') -- of nothing: after a removal a full Redis takes the write too
+redis.call('HSET', run, 'run_id', run_id, 'since', since, 'looked', now)
+if now - since < lease then return {'grace'} end
 local lost, unread, most = {}, {}, tonumber(ARGV[2])
 local function lose(id)
   local record = p .. 'request:' .. id
