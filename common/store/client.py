@@ -55,12 +55,10 @@ _TRANSIENT = (
 )  # fmt: skip
 _RIGHTS = ("ACL failure", "The user executing the script")
 """Missing rights as an operation tells them, in Redis 7 and in 6.2."""
-_PLACE = re.compile(
-    r"(?:Command # \d+ .*? of pipeline caused error: (?:\(['\"])?)?"
-    r"(?:ERR )?(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?-?"
-)
-"""What can stand before an error's code: the library tells which command of a pipeline it was, 6.2 in which script, and
-wraps what the command said."""
+_IN_PIPELINE = re.compile(r"\ACommand # \d+ .*? of pipeline caused error: (?:\(['\"])?", re.S)
+"""What the library puts before an error in a pipeline or a transaction, the asynchronous one in its own way."""
+_PLACE = re.compile(r"(?:ERR )?(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?-?")
+"""What can stand before an error's code: 6.2 tells first in which script it was, and wraps what the command said."""
 _IN_SCRIPT = re.compile(
     r"(?:ERR )?Error running script \(|@?user_script: ?\d+: |.* script: (?:\w+, )?on @user_script:\d+\.$", re.S
 )
@@ -283,19 +281,24 @@ def translated() -> Iterator[None]:
         raise
 
 
+def _alone(error: RedisError) -> str:
+    """An error's message without what the library puts before it in a pipeline."""
+    return _IN_PIPELINE.sub("", str(error), count=1)
+
+
 def _said(text: str) -> str:
-    """An error's message from its code on."""
+    """A message from the error's code on."""
     return text[_PLACE.match(text).end() :]  # type: ignore[union-attr]
 
 
 def _is_demoted(error: ResponseError) -> bool:
     """Whether the server has become a replica. Of an operation's error 6.2 lets the library see no code."""
-    return isinstance(error, ReadOnlyError) or _said(str(error)).startswith("READONLY")
+    return isinstance(error, ReadOnlyError) or _said(_alone(error)).startswith("READONLY")
 
 
 def translate(error: RedisError) -> StoreUnavailable | StoreRefused | BadRecord:
     """Our word for an error of the library."""
-    text = str(error)
+    text = _alone(error)
     said = _said(text)
     code = said.partition(" ")[0]
     if isinstance(error, NoPermissionError) or said.startswith(_RIGHTS):

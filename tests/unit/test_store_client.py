@@ -96,6 +96,10 @@ def test_a_blocking_read_outlasts_its_block_and_is_not_retried() -> None:
         ResponseError("MASTERDOWN Link with MASTER is down"),
         ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk"),
         ResponseError("Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed"),
+        ResponseError(
+            "Command # 1 (SREM rq:workers rq:worker:w (1)) of pipeline caused error: MISCONF Redis is configured"
+        ),
+        ResponseError("Command # 2 (HSET k f v) of pipeline caused error: ('MISCONF Redis is configured to save',)"),
         NoScriptError("No matching script. Please use EVAL."),
         ResponseError("Command # 1 (SADD a b) of pipeline caused error: NOREPLICAS Not enough good replicas to write."),
         ResponseError("Command # 2 (GET a) of pipeline caused error: ('MASTERDOWN Link with MASTER is down',)"),
@@ -135,7 +139,12 @@ def test_a_code_counts_only_where_codes_stand() -> None:
     """Not in what the message quotes."""
     quoted = "user_script:2: attempt to perform arithmetic on field 'OOM' (a nil value) script: on @user_script:2."
     assert isinstance(translate(ResponseError(quoted)), BadRecord)
-    for text in ("unknown command 'BUSY'", "unknown command 'user_script'", "Invalid stream ID: WRONGTYPE"):
+    for text in (
+        "unknown command 'BUSY'",
+        "no Command # 1 (X) of pipeline caused error: BUSY",
+        "unknown command 'user_script'",
+        "Invalid stream ID: WRONGTYPE",
+    ):
         assert isinstance(translate(ResponseError(text)), StoreRefused)
 
 

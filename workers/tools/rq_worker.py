@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 from contextlib import suppress
 from typing import Any
@@ -52,23 +53,38 @@ class Ticket(Job):  # type: ignore[misc]
 
 
 class OnceAnOutage(logging.Filter):
-    """RQ logs each of its tries to connect; of an outage, its beginning and its end are enough."""
+    """RQ logs each of its tries, and a traceback where the store answers but does not serve. Of an outage, its
+    beginning and its end are enough."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._tries = 0
+        self.tries = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if "could not connect to Redis" not in str(record.msg):
+        """RQ logs while it handles what has happened."""
+        error = sys.exc_info()[1]
+        if error is None:
             return True
-        self._tries += 1
-        return self._tries == 1
+        try:
+            with translated():
+                raise error
+        except StoreUnavailable as trouble:
+            self.away(trouble)
+            return False
+        except BaseException:
+            return True
+
+    def away(self, trouble: StoreUnavailable) -> None:
+        """The store does not serve."""
+        self.tries += 1
+        if self.tries == 1:
+            log.warning("tools: %s; trying again", trouble)
 
     def over(self) -> None:
         """The store has answered."""
-        if self._tries:
-            log.info("tools: back after %d failed tries", self._tries)
-        self._tries = 0
+        if self.tries:
+            log.info("tools: back after %d failed tries", self.tries)
+        self.tries = 0
 
 
 class ToolWorker(Worker):  # type: ignore[misc]
@@ -140,20 +156,16 @@ def serve(settings: Settings) -> None:
 
 
 def _keep_working(settings: Settings) -> None:
-    failures = 0
     while True:
         try:
             if _work(settings):
                 return
-            failures = 0
-        except StoreUnavailable as error:
-            failures += 1
-            if failures == 1:
-                log.warning("tools: %s; trying again", error)
+        except StoreUnavailable as trouble:
+            _outage.away(trouble)
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):  # RQ's handlers are those of a worker that is gone
                 signal.signal(number, signal.SIG_DFL)
-        threading.Event().wait(pause_s(failures))
+        threading.Event().wait(pause_s(_outage.tries))
 
 
 def _work(settings: Settings) -> bool:
