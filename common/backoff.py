@@ -12,8 +12,8 @@ LONGEST_PAUSE_S = 2.0
 log = logging.getLogger("hexgen.loop")
 
 
-async def keep(name: str, turn: Callable[[], Awaitable[None]]) -> None:
-    """Run `turn` again and again until it is cancelled or another incarnation has taken over.
+async def keep(name: str, turn: Callable[[], Awaitable[None]], on_good: Callable[[str], None] = lambda _: None) -> None:
+    """Run `turn` again and again until it is cancelled or another incarnation has taken over; tell of each good one.
 
     While the store is away, turns are tried at growing, jittered pauses. Any other error is logged with its traceback,
     and the loop goes on: one bad entry must not stop the rest.
@@ -22,6 +22,7 @@ async def keep(name: str, turn: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await turn()
+            on_good(name)
             if failures:
                 log.info("%s: back after %d failed turns", name, failures)
             failures = 0

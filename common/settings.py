@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from common import logs
+from common import health, logs
 from common.errors import InvalidDocument
 from common.policy import registry
 from common.policy.rules import Rules
@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     keep_failed_s: Seconds = 86400.0
     keep_traces: Annotated[int, Field(ge=0, le=100_000)] = 1000
     databases: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
+    health_file: Annotated[str, _as_used(health.check_file)] = ""
     log_level: Annotated[str, _as_used(logs.levels)] = "INFO"
 
     @field_validator("databases", "parameters", mode="before")

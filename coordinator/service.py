@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from common.backoff import keep, patiently
 from common.errors import HexgenError, StoreRefused
+from common.health import Health
 from common.settings import Settings
 from common.store.cell import Cell
 from common.tasks import end
@@ -71,7 +72,9 @@ async def _until_stopped(desk: Desk) -> None:
         "relay": relay,
         "roster": Roster(desk),
     }
-    loops = [asyncio.create_task(keep(name, turn), name=name) for name, turn in turns.items()]
+    health = Health(turns, desk.settings.lease_s, desk.settings.health_file)
+    loops = [asyncio.create_task(keep(name, turn, health.good), name=name) for name, turn in turns.items()]
+    loops.append(asyncio.create_task(health.watch()))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

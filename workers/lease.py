@@ -23,8 +23,9 @@ class LeaseKeeper(threading.Thread):
     """Renews what is held every third of a lease; it is the instance's heartbeat too. Nothing while the main loop, in
     which it is made, hangs.
 
-    Three are called in this thread: on_gone(request) for one whose lease is lost or whose workflow has ended,
-    on_seat_lost(why) at most once, as its last deed, and on_draining() at each renewal of an instance that is to end.
+    Four are called in this thread: on_renewed() at each renewal, on_draining() too if the instance is to end,
+    on_gone(request) for one whose lease is lost or whose workflow has ended, and on_seat_lost(why) at most once, as its
+    last deed.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class LeaseKeeper(threading.Thread):
         on_gone: Callable[[str], None],
         on_seat_lost: Callable[[SeatLost], None],
         on_draining: Callable[[], None] = lambda: None,
+        on_renewed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="lease-keeper", daemon=True)
         self._url, self._seat, self._namespace, self._lease_ms = url, seat, namespace, lease_ms
-        self._on_gone, self._on_seat_lost, self._on_draining = on_gone, on_seat_lost, on_draining
+        self._on_gone, self._on_seat_lost = on_gone, on_seat_lost
+        self._on_draining, self._on_renewed = on_draining, on_renewed
         self._held: dict[str, int] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -122,6 +125,7 @@ class LeaseKeeper(threading.Thread):
     async def _renew(self, cell: Cell) -> None:
         held = self.held()
         status, gone = await cell.queues.renew(self._seat, self._lease_ms, list(held.items()))
+        self._on_renewed()
         for request in gone:
             if self.drop(request, held[request]):
                 self._on_gone(request)

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 
 from common.backoff import patiently
 from common.errors import SeatLost, StoreUnavailable, Unregistered
+from common.health import Health
 from common.settings import Settings
 from common.store.cell import Cell
 from common.store.queues import Seat
+from common.tasks import end
 from workers.breaker import STALL_S
 from workers.engines.protocol import Engine, EngineInfo
 from workers.lease import LeaseKeeper
 from workers.observer import Observer
 from workers.runner import Runner, run_until
 
+RENEWALS = "renewals"
+"""The one loop of a worker that always has something to do with the store. It asks the main loop too, each time."""
 log = logging.getLogger("hexgen.worker")
 
 
@@ -64,6 +68,7 @@ class _Service:
         self._settings, self._cell, self._engine = settings, cell, engine
         self._info, self._options = info, options
         self._observer = Observer(engine, info)
+        self._health = Health((RENEWALS,), settings.lease_s, settings.health_file)
         self._stop = asyncio.Event()
         self._runner: Runner | None = None
 
@@ -81,6 +86,13 @@ class _Service:
 
     async def serve(self) -> None:
         """Register and run until told to stop; again, where the registration has not lasted as long as this process."""
+        watching = asyncio.create_task(self._health.watch())
+        try:
+            await self._serve_registered()
+        finally:
+            await end(watching)
+
+    async def _serve_registered(self) -> None:
         while True:
             seat = await self._register()
             try:
@@ -124,6 +136,7 @@ class _Service:
         leases = LeaseKeeper(
             settings.redis_url, seat, settings.namespace, settings.lease_ms,
             on_gone=on_gone, on_seat_lost=on_seat_lost, on_draining=on_draining,
+            on_renewed=lambda: self._health.good(RENEWALS),
         )  # fmt: skip
         runner.attach(leases)
         leases.start()

@@ -25,8 +25,10 @@ async def test_keep_goes_on_after_any_error_and_logs_once_per_change(caplog: pyt
         if what is not None:
             raise what
 
+    good: list[str] = []
     with pytest.raises(Superseded):
-        await asyncio.wait_for(keep("loop", turn), 10)
+        await asyncio.wait_for(keep("loop", turn, good.append), 10)
+    assert good == ["loop", "loop"]
     told = [record.getMessage() for record in caplog.records]
     assert told == [
         "loop: away; trying again",

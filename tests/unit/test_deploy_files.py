@@ -1,7 +1,11 @@
 """Procfile, Dockerfile and compose.yaml name services and commands that exist, with options that these take."""
 
 import json
+import os
+import re
 import shlex
+import subprocess
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 import click
 import pytest
 import yaml
+
+from common.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = {"coordinator", "worker", "tools", "tuner"}
@@ -125,6 +131,25 @@ def test_images_come_from_one_base_and_do_not_run_as_root() -> None:
     assert {stages[name][0][1] for name in ("build", "base")} == {"python:3.11-slim-bookworm"}
     user = next(words[1] for words in stages["base"] if words[0] == "USER")
     assert int(user.split(":")[0]) > 0
+
+
+def test_the_health_check_looks_at_the_age_of_the_file(tmp_path: Path) -> None:
+    text = (ROOT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
+    (command,) = re.findall(r"^HEALTHCHECK .* CMD (.+)$", text, flags=re.MULTILINE)
+    (variable,) = [word for words in docker_stages()["base"] for word in words if word.startswith("HEXGEN_")]
+    assert variable.partition("=")[0].removeprefix("HEXGEN_").lower() in Settings.model_fields
+    file = tmp_path / "healthy"
+
+    def code() -> int:
+        own = os.environ | {variable.partition("=")[0]: str(file)}
+        return subprocess.run(["sh", "-c", command], env=own, stderr=subprocess.DEVNULL, check=False).returncode
+
+    assert code() == 1
+    file.touch()
+    assert code() == 0
+    os.utime(file, (time.time() - 20, time.time() - 20))
+    assert code() == 1
+    assert docker_stages()["tuner"][1] == ["HEALTHCHECK", "NONE"]  # it touches none
 
 
 def test_the_image_is_given_all_that_the_wheel_is_built_from() -> None:

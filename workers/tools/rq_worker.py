@@ -20,6 +20,7 @@ from rq.serializers import JSONSerializer
 
 from common.backoff import LONGEST_PAUSE_S, pause_s
 from common.errors import StoreUnavailable
+from common.health import Health
 from common.settings import Settings
 from common.store.client import connect_sync, translated
 from common.store.keys import TICKET_FUNCTION, Keys
@@ -29,6 +30,7 @@ from workers.tools import execution
 from workers.tools.registry import names, preload
 
 LONGEST_BEAT_S = 5
+BEATS = "heartbeats"
 RQ_LISTENS_LESS_S = 15
 """By so much less than its `worker_ttl` RQ waits for a job before it beats and waits again."""
 log = logging.getLogger("hexgen.tools")
@@ -93,12 +95,15 @@ class ToolWorker(Worker):  # type: ignore[misc]
     max_connection_wait_time = LONGEST_PAUSE_S
     told_to_stop = False
     offer: Offer
+    health: Health
 
     def heartbeat(self, *args: Any, **options: Any) -> None:
         super().heartbeat(*args, **options)
         if not self.is_horse:
             _outage.over()
             self._tell()
+            self.health.good(BEATS)
+            self.health.look()
 
     def handle_warm_shutdown_request(self) -> None:
         super().handle_warm_shutdown_request()
@@ -180,6 +185,7 @@ def _work(settings: Settings) -> bool:
             serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30, log_job_description=False,
             worker_ttl=beat_s + RQ_LISTENS_LESS_S, job_monitoring_interval=beat_s,
         )  # fmt: skip
+        worker.health = Health((BEATS,), settings.lease_s, settings.health_file)
         worker.offer = Offer(connection, keys, worker.name, names(), max(settings.lease_ms, 3000 * beat_s))
         worker.work(logging_level=logging.getLogger("rq").getEffectiveLevel())
     return worker.told_to_stop
