@@ -6,7 +6,6 @@ Stale holders, duplicated calls, old seats and old plans take part: what they do
 import asyncio
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -22,9 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from operations_bench import LEASE_MS, PROFILE, accept, push
+from store_model import INSTANCES, LOSSES, Model, Request
 
 from common.errors import AttemptFailed, Superseded
-from common.events import CancelAsked, Completed, Evacuated, Event, Failed, Lost, Outcome, Submitted
+from common.events import CancelAsked, Completed, Evacuated, Failed, Lost, Outcome, Submitted
 from common.lineup import Placement
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
@@ -33,67 +33,11 @@ from common.store.limits import Full
 from common.store.queues import Room, Seat
 from common.store.scripts import call_id
 
-INSTANCES = ("a", "b")
-LOAD_MS, LOSSES = 100, 3
+LOAD_MS = 100
 HOWS = ("complete", "fail", "release", "forfeit")
 some = st.integers(0, 100)
 at_instance = st.sampled_from(INSTANCES)
 at_queue = st.sampled_from((*INSTANCES, "line"))
-
-
-@dataclass
-class Request:
-    """at: whose backlog counts it, nobody's while its workflow is told of it. from_line: it goes back there."""
-
-    id: str
-    workflow: str
-    node: str
-    at: str = ""
-    from_line: bool = False
-    claimant: str = ""
-    token: int = 0
-    losses: int = 0
-
-    @property
-    def alone(self) -> bool:
-        return self.losses >= LOSSES - 1
-
-
-@dataclass
-class Model:
-    requests: dict[str, Request] = field(default_factory=dict)
-    mail: dict[str, list[Event]] = field(default_factory=dict)
-    claimed: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in INSTANCES})
-    served: dict[str, int] = field(default_factory=dict)
-    serving: set[str] = field(default_factory=lambda: set(INSTANCES))
-    silent: set[str] = field(default_factory=set)
-    plans: int = 0
-    most: int = 1000
-
-    @property
-    def ready(self) -> set[str]:
-        return self.serving - self.silent
-
-    def queue(self, name: str) -> list[Request]:
-        """In the order of their ids, which is that of their age."""
-        return [self.requests[id] for id in sorted(self.requests) if self.waits(self.requests[id], name)]
-
-    def waits(self, request: Request, name: str) -> bool:
-        return request.at == name and not request.claimant
-
-    def held(self) -> list[Request]:
-        return [request for request in self.requests.values() if request.claimant]
-
-    def detach(self, request: Request) -> None:
-        self.claimed.get(request.at, set()).discard(request.id)
-        request.at = request.claimant = ""
-
-    def give_back(self, request: Request) -> None:
-        self.detach(request)
-        if request.from_line:
-            request.at = "line"
-        else:
-            self.mail[request.workflow].append(Evacuated(request.id, request.node))
 
 
 class Store(RuleBasedStateMachine):
