@@ -1,8 +1,9 @@
 """What happened to a workflow: the messages of its mailbox, in the order they were posted."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from common.model import Json, Usage
+from common.model import Json, Queued, Usage
 
 NO_USAGE = Usage()
 
@@ -78,4 +79,15 @@ class CancelAsked:
     reason: str
 
 
-Event = Submitted | Completed | Failed | Lost | Evacuated | Due | CancelAsked
+@dataclass(frozen=True, slots=True)
+class AmendAsked:
+    """Somebody gave the workflow another deadline, in ms of Redis time.
+
+    `queued`: what is recorded of its requests that have been queued and have not ended; whoever reads the mail adds it.
+    """
+
+    deadline_at: int
+    queued: Mapping[str, Queued] = field(default_factory=dict)
+
+
+Event = Submitted | Completed | Failed | Lost | Evacuated | Due | CancelAsked | AmendAsked

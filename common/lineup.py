@@ -10,7 +10,8 @@ class Asked:
     """What a request's record says: its figures, and what an instance must serve.
 
     key_ms: its key in any queue; prefix: the `common.prefix.chain` of its prompt, which has so many characters. token:
-    its last fencing token, empty before its first claim; only a claim can change what is known of the prompt.
+    its last fencing token, empty before its first claim; only a claim can change what is known of the prompt, and only
+    with its key another deadline can come.
     """
 
     request: str
@@ -44,8 +45,8 @@ class Standing:
 class Lineup:
     """The heads of the line's lanes, by their keys, and all ready instances at one instant, in ms of Redis time.
 
-    plans: how many had been carried out by then; tokens: of the line's requests, see `Asked`. With nothing in the line
-    there are no instances either.
+    plans: how many had been carried out by then; tokens, keys_ms: of the line's requests, see `Asked`. With nothing in
+    the line there are no instances either.
     """
 
     now: int
@@ -53,6 +54,7 @@ class Lineup:
     line: tuple[str, ...]
     standings: tuple[Standing, ...]
     tokens: tuple[str, ...] = ()
+    keys_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is fixed when a workflow is accepted. `definition` is the digest of the version it runs to its end.
+    """What is fixed when a workflow is accepted; only its deadline can be amended.
+
+    `definition` is the digest of the version it runs to its end.
 
     `encoding` ("json" or "msgpack") is how its events and result are written; `stream` asks for token events;
     `on_deadline` ("continue" or "cancel") is what becomes of it once its deadline has come.
@@ -192,6 +194,30 @@ class Push:
     longer_than: int = 0
     tenant: str = ""
     price: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What is recorded of a request that was first queued at enqueued_at, in ms of Redis time; the rest as in `Push`.
+
+    instance: empty while it is delayed or nobody can take it.
+    """
+
+    enqueued_at: int
+    instance: str
+    prompt_tokens: int
+    expected_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescore:
+    """Another key for a request that was queued before, and what else follows from its deadline; see `Push`."""
+
+    request: str
+    offset_ms: int
+    budget_ms: int
+    deadline_at: int
+    slo_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,10 @@ Integer = Annotated[int, BeforeValidator(_whole)]
 
 
 class Submission(BaseModel):
-    """A workflow to run, or (`cancel`) one to end. slo_s in s, deadline_at in ms since the epoch."""
+    """A workflow to run, or one to end (`cancel`) or to give another deadline (`amend`).
+
+    slo_s in s, deadline_at in ms since the epoch.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -97,6 +100,7 @@ class Submission(BaseModel):
     stream: bool = False
     cancel: Identifier | None = None
     reason: Annotated[str, StringConstraints(max_length=500)] = "cancelled by request"
+    amend: Identifier | None = None
 
 
 def read_submission(fields: Mapping[bytes, bytes]) -> tuple[Submission, str, Json]:
@@ -120,11 +124,13 @@ def read_submission(fields: Mapping[bytes, bytes]) -> tuple[Submission, str, Jso
 
 
 def _check_one_thing_is_asked(submission: Submission) -> None:
-    if (submission.workflow is None) == (submission.cancel is None):
-        wanted = "workflow (a name or a definition) or cancel (a workflow's id)"
+    if sum(asked is not None for asked in (submission.workflow, submission.cancel, submission.amend)) != 1:
+        wanted = "workflow (a name or a definition) or cancel or amend (a workflow's id)"
         raise InvalidDocument("workflow", f"give either {wanted}, not both")
     if submission.slo_s is not None and submission.deadline_at is not None:
         raise InvalidDocument("deadline_at", "give slo_s or deadline_at, not both")
+    if submission.amend is not None and submission.slo_s is None and submission.deadline_at is None:
+        raise InvalidDocument("amend", "give slo_s or deadline_at: what is to hold instead")
 
 
 _MESSAGES = {

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 
 from common.errors import InvalidDocument
-from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
+from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
 from common.model import (
     Claim,
     Head,
@@ -222,6 +222,8 @@ def read_message(message: bytes, output: bytes | None) -> Event:
             return Due(node)
         case b"cancel":
             return CancelAsked(rest[2].decode("utf-8", "replace"))
+        case b"amend":
+            return AmendAsked(int(rest[2]))
         case _:
             raise ValueError(f"no message begins with {kind!r}")
 

@@ -5,18 +5,20 @@ and a leaf that starts becomes a request. It must not know where events come fro
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from zlib import crc32
 
 from common import events
 from common.events import Event
-from common.model import Json
+from common.model import Json, Queued
 from common.states import ENDED
 from coordinator.cluster import Cluster
 from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError, needed
 from coordinator.ledger import Ledger
 from coordinator.places import Place, find, group_of, live_copies, place, scope_of, stage_place
 from coordinator.remaining import Remaining
+from coordinator.rescoring import rescores
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
 from coordinator.state import DEADLINE, Choice, Step, Workflow
@@ -46,6 +48,7 @@ def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: i
         if not walk.running:
             break
         walk.apply(event)
+    walk.rescore()
     walk.dispatch()
     return walk.out
 
@@ -75,6 +78,7 @@ class _Walk(Ledger):
         self._scope = Scope(after.definition, after.head.inputs, after.nodes, after.outputs, after.memo)
         self._open: deque[Place | None] = deque()
         self._ready: list[Place] = []
+        self._queued: Mapping[str, Queued] = {}
 
     # -- events
 
@@ -99,11 +103,22 @@ class _Walk(Ledger):
                 self._again(event.node, "wake", self.node(event.node).phase in ("delayed", "waiting"))
             case events.CancelAsked():
                 self.end("cancel", {"error": event.reason})
+            case events.AmendAsked():
+                self._amend(event)
         self._advance()
 
     def _await_deadline(self) -> None:
         if self.ends_at_deadline:
             self.out.delays.append((DEADLINE, self.left_ms))
+
+    def _amend(self, event: events.AmendAsked) -> None:
+        """Another deadline. What becomes ready from here on has its key from it, what was before is rescored."""
+        workflow = self.out.workflow
+        slo = replace(workflow.head.slo, deadline_at=event.deadline_at)
+        workflow.head = self.out.head = replace(workflow.head, slo=slo)
+        self._queued = event.queued
+        self.tell("amended", {"deadline_at": event.deadline_at})
+        self._await_deadline()
 
     def _completed(self, event: events.Completed) -> None:
         if not self._expects(event.node, event.request):
@@ -291,6 +306,11 @@ class _Walk(Ledger):
             self._ready.append(at)
 
     # -- requests
+
+    def rescore(self) -> None:
+        """If the deadline was amended, give the requests that were queued before the keys that follow from it."""
+        if self.running:
+            self.out.rescores = rescores(self.out.workflow, self._queued, self._cluster)
 
     def dispatch(self) -> None:
         """Give every leaf that is ready its request, if the workflow still runs. One that fails may ready others."""

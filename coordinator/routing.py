@@ -69,33 +69,18 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         aim = _aim_llm(name, at, body, scope, cluster, counted)
     if isinstance(aim, Parked):
         return aim
-    # What remains counts this request at its own time instead of its stage's mean.
-    others_s = max(0.0, slack.work_s - cluster.stage_s(name, at.spec))
-    budget = budget_s(slack.slo_s, aim.mean_s, aim.mean_s + others_s)
+    facts = key_facts(workflow, at, cluster, slack, aim.cost_s, aim.mean_s, aim.wait_s)
     slo, tenant = workflow.head.slo, "" if isinstance(aim.call, ToolCall) else workflow.head.tenant
-    slo_ms = slo.deadline_at - slo.arrival_at
-    served, behind = cluster.share(workflow.head.tenant)
     cost = round(price(aim.prompt_tokens, aim.expected_tokens, 1.0))
     if tenant:
         cluster.shares.charge(tenant, cost)
-    facts = Facts(
-        now=slo.deadline_at / 1000 - slack.slo_s,
-        left_s=slack.slo_s,
-        slo_s=slo_ms / 1000,
-        budget_s=budget,
-        exec_s=aim.cost_s,
-        path_s=aim.mean_s + slack.after_s(at),
-        wait_s=aim.wait_s,
-        served=served,
-        behind_s=behind,
-    )
     return Push(
         request=request,
         node=at.key,
         instance=aim.instance,
         offset_ms=round(1000 * offset_s(cluster.policy, facts)),
         load_ms=load_ms(aim.cost_s),
-        budget_ms=round(1000 * budget),
+        budget_ms=round(1000 * facts.budget_s),
         deadline_at=slo.deadline_at,
         prompt_tokens=aim.prompt_tokens,
         call=aim.call,
@@ -104,12 +89,36 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         stream=workflow.head.stream and isinstance(aim.call, LlmCall),
         prefix=chain(aim.call.text()) if isinstance(aim.call, LlmCall) else b"",
         expected_tokens=aim.expected_tokens,
-        slo_ms=slo_ms,
+        slo_ms=slo.deadline_at - slo.arrival_at,
         requires=aim.requires,
         features=aim.features,
         longer_than=aim.longer_than,
         tenant=tenant,
         price=cost if tenant else 0,
+    )
+
+
+def key_facts(
+    workflow: Workflow, at: Place, cluster: Cluster, slack: Slack, cost_s: float, mean_s: float, wait_s: float = 0.0
+) -> Facts:
+    """What the key of a request follows from.
+
+    cost_s, mean_s: its seconds where it goes, and in the mean on all that can take it; wait_s: the wait expected there.
+    """
+    slo = workflow.head.slo
+    # What remains counts this request at its own time instead of its stage's mean.
+    others_s = max(0.0, slack.work_s - cluster.stage_s(workflow.definition.name, at.spec))
+    served, behind = cluster.share(workflow.head.tenant)
+    return Facts(
+        now=slo.deadline_at / 1000 - slack.slo_s,
+        left_s=slack.slo_s,
+        slo_s=(slo.deadline_at - slo.arrival_at) / 1000,
+        budget_s=budget_s(slack.slo_s, mean_s, mean_s + others_s),
+        exec_s=cost_s,
+        path_s=mean_s + slack.after_s(at),
+        wait_s=wait_s,
+        served=served,
+        behind_s=behind,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from common.events import Outcome
-from common.model import Head, Json, Node, Push
+from common.model import Head, Json, Node, Push, Rescore
 from coordinator.language.definition import Definition, StageSpec
 
 PENDING = Node()
@@ -41,6 +41,7 @@ class Step:
     """What must take effect, all of it or nothing. `workflow` is the state after it.
 
     `drops`: requests that nobody waits for any longer; `recalls`: delayed nodes that need no waking any more.
+    `rescores`: requests that were queued before and get another key; `head`: the workflow's, where it has changed.
     `status` is "running" or how it ended; `outcomes` and `choices` are what there is to learn from it.
     """
 
@@ -50,6 +51,8 @@ class Step:
     delays: list[tuple[str, int]] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
     recalls: list[str] = field(default_factory=list)
+    rescores: list[Rescore] = field(default_factory=list)
+    head: Head | None = None
     events: list[tuple[str, Json]] = field(default_factory=list)
     status: str = "running"
     result: Json = None

@@ -21,7 +21,7 @@ from hexgen_flow.commands.limits import limits
 from hexgen_flow.commands.look import events, result, status
 from hexgen_flow.commands.purge import purge
 from hexgen_flow.commands.shared import Root
-from hexgen_flow.commands.submit import cancel, submit
+from hexgen_flow.commands.submit import amend, cancel, submit
 from hexgen_flow.server import server
 from workers.cli import model, tools, worker
 
@@ -67,5 +67,5 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
-                submit, status, result, events, cancel, instances, dead, doctor, drain, limits, purge):  # fmt: skip
+                submit, status, result, events, amend, cancel, instances, dead, doctor, drain, limits, purge):  # fmt: skip
     main.add_command(command)

@@ -100,7 +100,8 @@ class Client:
     """Talks to one cell. Usable from several threads.
 
     All that takes a workflow takes an id as text, or what `submit` returned. With the latter it is about that very
-    submission: if it was rejected, `wait`, `result` and `cancel` raise Rejected, even if another workflow has the id.
+    submission: if it was rejected, `wait`, `result`, `cancel` and `amend` raise Rejected, even if another workflow has
+    the id.
     """
 
     def __init__(self, url: str = "redis://127.0.0.1:6379/0", namespace: str = "default") -> None:
@@ -161,6 +162,11 @@ class Client:
         """Ask for a workflow to end; the id under which a refusal would be told. Raises Rejected, as `submit` else."""
         self._is_unread(workflow)
         return self._send({"cancel": str(workflow), "reason": reason})
+
+    def amend(self, workflow: str, *, slo_s: float) -> str:
+        """Ask for another SLO of a running workflow, in seconds from its arrival; returns and raises as `cancel`."""
+        self._is_unread(workflow)
+        return self._send({"amend": str(workflow), "slo_s": slo_s})
 
     def events(self, workflow: str, *, after: str = "0", timeout_s: float | None = None) -> Iterator[Event]:
         """Events from the first kept on (or after an event id) until the workflow ends.

@@ -34,6 +34,11 @@ class Facts(NamedTuple):
     behind_s: float = 0.0
 
 
+def minds_deadlines(rules: Rules) -> bool:
+    """Whether a request's key depends on when its workflow should be done."""
+    return rules.hopeless_last or rules.order in (URGENCY, LAXITY, GROUPS, PATH)
+
+
 def offset_s(rules: Rules, facts: Facts) -> float:
     """A request's key, less the present time."""
     offset = _offset_s(rules, facts)

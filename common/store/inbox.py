@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from common import clock, wire
 from common.errors import BadRecord
 from common.events import Event, Outcome
-from common.model import LINE, Head, Json, Node, Push
+from common.model import LINE, Head, Json, Node, Push, Queued, Rescore
 from common.store.client import BLOCK_S, Client, translated
 from common.store.keys import GROUP, Keys, lane
 from common.store.limits import DEFAULTS, Full
@@ -71,7 +71,8 @@ class End:
 @dataclass(slots=True)
 class Commit:
     """One step of one workflow, ready to take effect. `handled` counts the messages it answers; `drops` are requests
-    that nobody waits for any longer, `recalls` delayed nodes that need no waking any more.
+    that nobody waits for any longer, `recalls` delayed nodes that need no waking any more; `head` is there where it has
+    changed.
 
     `broken`: the workflow cannot go on and ends, whatever its version and its state, as a dead letter; only `drops`,
     `end` and `owner` count, which is the coordinator that was lost with it, if one was.
@@ -87,6 +88,8 @@ class Commit:
     delays: Sequence[tuple[str, int]] = ()
     drops: Sequence[str] = ()
     recalls: Sequence[str] = ()
+    rescores: Sequence[Rescore] = ()
+    head: Head | None = None
     events: Sequence[tuple[str, Json]] = ()
     end: End | None = None
     broken: bool = False
@@ -228,7 +231,14 @@ class Inbox:
 
     async def cancel(self, workflow: str, reason: str, entry: str = "") -> bool:
         """Ask for a running workflow to end, which settles the submission entry; False when none of that id runs."""
-        return bool(await self._scripts.run("cancel", workflow, reason, entry))
+        return await self._ask(workflow, f"cancel - - {reason}", entry)
+
+    async def amend(self, workflow: str, deadline_at: int, entry: str = "") -> bool:
+        """Ask for another deadline of a running workflow, in ms of Redis time; as `cancel` else."""
+        return await self._ask(workflow, f"amend - - {deadline_at}", entry)
+
+    async def _ask(self, workflow: str, message: str, entry: str) -> bool:
+        return bool(await self._scripts.run("ask", workflow, message, entry))
 
     async def begin(self, wanted: Sequence[tuple[str, int]], messages: int) -> list[Look]:
         """Look at workflows, given as (id, version held or -1), with at most so many of their messages.
@@ -243,6 +253,18 @@ class Inbox:
         with translated():
             found = await self._client.hmget(self._keys.outputs(workflow), list(nodes))
         return {node: wire.unpack_outcome(data) for node, data in zip(nodes, found, strict=True) if data}
+
+    async def queued(self, requests: Sequence[str]) -> dict[str, Queued]:
+        """What the records of these requests say; those that are gone or cannot be read are left out."""
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for request in requests:
+                pipeline.hmget(
+                    self._keys.request(request), "enqueued_at", "instance", "prompt_tokens", "expected_tokens"
+                )
+            found = await pipeline.execute(raise_on_error=False) if requests else []
+        read = {request: _queued(fields) for request, fields in zip(requests, found, strict=True)}
+        return {request: queued for request, queued in read.items() if queued is not None}
 
     async def commit(self, commits: Sequence[Commit]) -> list[Answer]:
         """Let steps take effect, each by itself. Raises StoreUnavailable or StoreRefused for all."""
@@ -281,6 +303,14 @@ def _look(reply: Any) -> Look:
     return Look(version, now, head, nodes, [event for event in events if event is not None], reading.fault)
 
 
+def _queued(fields: Any) -> Queued | None:
+    try:
+        enqueued_at, instance, prompt_tokens, expected_tokens = fields
+        return Queued(int(enqueued_at), (instance or b"").decode(), int(prompt_tokens), int(expected_tokens))
+    except (TypeError, ValueError):  # a reply that is an error, or no numbers
+        return None
+
+
 def _packed(commit: Commit) -> Call | BadRecord:
     try:
         return _abandon_call(commit) if commit.broken else _commit_call(commit)
@@ -304,6 +334,8 @@ def _commit_call(commit: Commit) -> Call:
     fields: list[str | bytes] = []
     for node, state in commit.nodes.items():
         fields += ("n:" + node, wire.pack_node(state))
+    if commit.head is not None:
+        fields += ("head", wire.pack_head(commit.head))
     events: list[str | bytes] = []
     for kind, data in commit.events:
         events += (kind, commit.encoding, wire.dump(data, commit.encoding))
@@ -313,6 +345,7 @@ def _commit_call(commit: Commit) -> Call:
         "delays": commit.delays,
         "drops": commit.drops,
         "recalls": commit.recalls,
+        "rescores": [_rescore(one) for one in commit.rescores],
         "events": events,
         "keep_events": KEEP_EVENTS,
     }
@@ -324,6 +357,11 @@ def _commit_call(commit: Commit) -> Call:
             step |= {"trace": commit.end.trace, **kept}
     where = (commit.workflow, commit.entry, commit.version, commit.handled)
     return Call("commit_step", (*where, wire.pack_for_lua(step), call_id()))
+
+
+def _rescore(one: Rescore) -> Json:
+    fields = ["budget_ms", one.budget_ms, "deadline_at", one.deadline_at, "slo_ms", one.slo_ms]
+    return (one.request, one.offset_ms, fields)
 
 
 def _push(push: Push, commit: Commit) -> Json:

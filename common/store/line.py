@@ -53,7 +53,8 @@ class Line:
         ]
         in_order = sorted(zip(map(float, line[1::3]), line[::3], line[2::3], strict=True))
         requests = _names([request for _, request, _ in in_order])
-        return Lineup(int(now), int(plans), requests, tuple(standings), _names([token for *_, token in in_order]))
+        tokens, keys_ms = _names([token for *_, token in in_order]), tuple(int(key) for key, *_ in in_order)
+        return Lineup(int(now), int(plans), requests, tuple(standings), tokens, keys_ms)
 
     def _read(self, parts: Sequence[Any]) -> "tuple[str, _Known | None]":
         name, epoch, version, cache = parts[0].decode(), parts[1], parts[5], parts[6]

@@ -5,11 +5,14 @@ A workflow that cannot be read, stepped or committed fails, alone. Trouble of th
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from common.errors import StoreRefused, StoreUnavailable
+from common.events import AmendAsked, Event
 from common.model import Head, Slo
 from common.recorded import pack
+from common.states import ENDED
 from common.store.inbox import Commit, End, Entry, Look
 from coordinator import core
 from coordinator.cluster import Cluster
@@ -115,7 +118,8 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
     try:
         if not fault:
             workflow = await desk.workflow(call.workflow, known, look)
-            return Turn(call, look, core.step(workflow, look.mail, cluster, look.now))
+            mail = await _with_queued(desk, workflow, look.mail)
+            return Turn(call, look, core.step(workflow, mail, cluster, look.now))
     except (StoreUnavailable, StoreRefused):
         raise
     except Exception as error:
@@ -129,6 +133,15 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
         fault = f"{type(error).__name__}: {error}"
     reason = clipped(f"internal error: {fault}", LONGEST_FAULT)
     return Turn(call, look, core.broken(_remains(call.workflow, known, look), reason, look.now), fault)
+
+
+async def _with_queued(desk: Desk, workflow: Workflow, mail: Sequence[Event]) -> Sequence[Event]:
+    """The mail; an amendment of the deadline with what is recorded of the requests whose keys follow from it."""
+    if not any(isinstance(event, AmendAsked) for event in mail):
+        return mail
+    under_way = [node.request for node in workflow.nodes.values() if node.request and node.phase not in ENDED]
+    queued = await desk.cell.inbox.queued(under_way)
+    return [replace(event, queued=queued) if isinstance(event, AmendAsked) else event for event in mail]
 
 
 def _remains(name: str, known: Workflow | None, look: Look) -> Workflow:
@@ -158,6 +171,8 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         delays=step.delays,
         drops=step.drops,
         recalls=step.recalls,
+        rescores=step.rescores,
+        head=step.head,
         events=step.events,
         end=end,
         broken=bool(turn.fault),

@@ -73,7 +73,7 @@ def _is_new(fields: Mapping[bytes, bytes], ids_too: bool) -> bool:
     It is read only where its words leave that open: one of 1 MiB takes its time. JSON can hide a word by escapes.
     """
     data = fields.get(b"json") or fields.get(b"msgpack") or b""
-    others = (b"cancel", b"\\u") if ids_too else (b"cancel", b"\\u", b"id")
+    others = (b"cancel", b"amend", b"\\u", *(() if ids_too else (b"id",)))
     if b"workflow" in data and not any(word in data for word in others):
         return True
     try:
@@ -96,7 +96,7 @@ async def _shed(desk: Desk, entries: Sequence[Entry], full: Full, tenant: str = 
 
 
 async def take(desk: Desk, entry: Entry) -> None:
-    """One submission: accepted, refused or a cancellation. Every way settles the entry."""
+    """One submission: accepted, refused, or a cancellation or an amendment. Every way settles the entry."""
     name, fields = entry
     try:
         await _take(desk, name, fields)
@@ -147,6 +147,9 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
         if not await desk.cell.inbox.cancel(submission.cancel, submission.reason, entry):
             raise InvalidDocument("cancel", f"no workflow {submission.cancel!r} is running")
         return
+    if submission.amend is not None:
+        await _amend(desk, submission.amend, submission, entry)
+        return
     definition = await _definition(desk, submission.workflow)
     head = Head(
         tenant=submission.tenant,
@@ -178,6 +181,13 @@ async def _refuse_hopeless(desk: Desk, workflow: str, definition: Definition, de
     if best > left and await desk.cell.records.status(workflow) is None:
         took = f"expected to take {best:.1f} s on this cluster even alone"
         raise InvalidDocument("slo_s", f"{took}, and {left:.1f} s are left until its deadline: give it more time")
+
+
+async def _amend(desk: Desk, name: str, submission: Submission, entry: str) -> None:
+    known = await desk.cell.records.workflow(name)
+    slo = None if known is None else _slo(submission, known[1].slo.arrival_at, desk.settings.default_slo_s)
+    if slo is None or not await desk.cell.inbox.amend(name, slo.deadline_at, entry):
+        raise InvalidDocument("amend", f"no workflow {name!r} is running")
 
 
 async def _definition(desk: Desk, wanted: str | dict[str, Json] | None) -> Definition:

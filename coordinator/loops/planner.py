@@ -70,11 +70,13 @@ class Planner:
         return placed is None or len(placed) >= AHEAD or given_back > 0
 
     async def _plan(self, seen: Lineup) -> Plan:
-        """Of the records that it needs, those read before are not read again, unless an attempt was made since."""
-        tokens = dict(zip(seen.line, seen.tokens, strict=True))
+        """Of the records that it needs, those read before are not read again, unless an attempt was made since, or the
+        deadline was amended.
+        """
+        shown = {name: said for name, *said in zip(seen.line, seen.tokens, seen.keys_ms, strict=True)}
         known = self._asked
         asked = {name: known[name] for name in wanted(seen) if name in known}
-        asked = {name: record for name, record in asked.items() if record.token == tokens.get(name, record.token)}
+        asked = {name: one for name, one in asked.items() if shown.get(name) in (None, [one.token, one.key_ms])}
         asked |= await self._desk.cell.line.asked([name for name in wanted(seen) if name not in asked])
         self._asked = asked if len(known) > MOST_REMEMBERED else known | asked
         return plan(seen, asked, self._desk.policy, self._dice)

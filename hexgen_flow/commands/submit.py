@@ -1,9 +1,9 @@
-"""The commands that send a document and tell what came of it: `submit` and `cancel`."""
+"""The commands that send a document and tell what came of it: `submit`, `cancel` and `amend`."""
 
 import os.path
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,6 +23,18 @@ from hexgen_flow.commands.shared import SECONDS, SECONDS_OR_0, note, on_cell, re
 
 ACCEPT_S = 10.0
 NOBODY = ": is a coordinator running?"
+
+
+class Asking(NamedTuple):
+    """What can be asked of a running workflow: the key of its document, the event that tells of it, and its name."""
+
+    key: str
+    event: str
+    what: str
+
+
+CANCEL = Asking("cancel", "cancelled", "cancellation")
+AMEND = Asking("amend", "amended", "amendment")
 
 accept_option = click.option(
     "--accept-timeout-s", "accept_s", type=SECONDS_OR_0, default=ACCEPT_S, show_default=True,
@@ -131,17 +143,7 @@ def cancel(workflow: str, why: str, as_json: bool, accept_s: float, **flags: Any
     """End a workflow: what it has queued is withdrawn, what runs is aborted."""
 
     async def send(cell: Cell) -> None:
-        found = await find(cell, workflow)
-        if found.status not in ("running", "submitted"):
-            raise absent(found, "cannot be cancelled")
-        after = await cell.records.last_event(found.workflow)
-        document = {"cancel": found.workflow, "reason": why}
-        wire.check_json(document)
-        entry = await cell.records.submit(document)
-        told.update(workflow=found.workflow, entry=entry)
-        if accept_s:
-            async with at_most(accept_s, f"cancellation {entry} is not carried out", NOBODY):
-                await _until_cancelled(cell, found.workflow, after, entry)
+        if await _ask(cell, CANCEL, workflow, {"reason": why}, accept_s, told):
             told["status"] = "cancelled"
 
     with telling(as_json) as told:
@@ -150,11 +152,48 @@ def cancel(workflow: str, why: str, as_json: bool, accept_s: float, **flags: Any
         click.echo(f"{told['workflow']} is {'cancelled' if accept_s else 'to be cancelled'}")
 
 
-async def _until_cancelled(cell: Cell, workflow: str, after: str, entry: str) -> None:
-    """Until it is cancelled. Raises HexgenError where the cancellation is refused, or comes too late."""
+@click.command()
+@store_options
+@json_option
+@click.argument("workflow")
+@click.option("--slo-s", type=SECONDS, required=True, help="seconds from its arrival until it should be done")
+@accept_option
+def amend(workflow: str, slo_s: float, as_json: bool, accept_s: float, **flags: Any) -> None:
+    """Give a running workflow another SLO: what it has waiting goes to the place that follows from it."""
+
+    async def send(cell: Cell) -> None:
+        if data := await _ask(cell, AMEND, workflow, {"slo_s": slo_s}, accept_s, told):
+            told["deadline_at"] = data["deadline_at"]
+
+    with telling(as_json) as told:
+        on_cell(flags, send)
+    if not as_json:
+        click.echo(f"{told['workflow']} {'has' if accept_s else 'is to have'} an SLO of {slo_s:g} s")
+
+
+async def _ask(
+    cell: Cell, asking: Asking, name: str, more: dict[str, Json], accept_s: float, told: dict[str, Json]
+) -> Json:
+    """The data of the event that tells that it was carried out; None if that is not waited for. Raises HexgenError."""
+    found = await find(cell, name)
+    if found.status not in ("running", "submitted"):
+        raise absent(found, f"cannot be {asking.event}")
+    after = await cell.records.last_event(found.workflow)
+    document = {asking.key: found.workflow, **more}
+    wire.check_json(document)
+    entry = await cell.records.submit(document)
+    told.update(workflow=found.workflow, entry=entry)
+    if not accept_s:
+        return None
+    async with at_most(accept_s, f"{asking.what} {entry} is not carried out", NOBODY):
+        return await _until_told(cell, found.workflow, after, entry, asking.event)
+
+
+async def _until_told(cell: Cell, workflow: str, after: str, entry: str, kind: str) -> Json:
+    """The data of the event of this kind. Raises HexgenError where what is asked is refused, or comes too late."""
     async for event in listen(cell, {workflow: after, entry: "0"}):
-        if event is None or event[2] not in ENDS:
-            continue
-        if event[2] == "cancelled":
-            return
-        raise absent(await find(cell, workflow), "cannot be cancelled")
+        if event is not None and event[2] == kind:
+            return event[3]
+        if event is not None and event[2] in ENDS:
+            raise absent(await find(cell, workflow), f"cannot be {kind}")
+    raise AssertionError("it listens without end")

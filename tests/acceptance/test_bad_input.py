@@ -117,6 +117,8 @@ DOCUMENTS: dict[str, tuple[Document, str, str]] = {
     "cyclic definition": ({"workflow": CYCLE}, "workflow.stages.a.needs", "a"),
     "empty definition": ({"workflow": {}}, "workflow.name", "is missing"),
     "cancel of nothing": ({"cancel": "nobody"}, "cancel", "no workflow 'nobody' is running"),
+    "amendment of nothing": ({"amend": "nobody", "slo_s": 5}, "amend", "no workflow 'nobody' is running"),
+    "amendment without a deadline": ({"amend": "nobody"}, "amend", "give slo_s or deadline_at"),
     "endless text": ({"workflow": "x" * 900_000}, "workflow", "no workflow is registered"),
     "endless key": ({"workflow": "chain1", "y" * 900_000: 1}, "y" * 297 + "...", "is not a key here"),
 }  # fmt: skip

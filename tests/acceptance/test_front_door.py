@@ -137,10 +137,17 @@ def test_giving_up_and_cancelling(shell: Shell) -> None:
     shown = shell.run("status", "long-1")[1]
     assert re.search(r"^  only: running on slow for \d+ s$", shown, re.MULTILINE)
     assert re.search(r"^time left: 2\d\d\.\d s$", shown, re.MULTILINE)
+    code, stdout, stderr = shell.run("amend", "long-1", "--slo-s", "3000", "--json")
+    arrival_at = json.loads(shell.run("status", "long-1", "--json")[1])["arrival_at"]
+    assert (code, json.loads(stdout)["deadline_at"], stderr) == (0, arrival_at + 3_000_000, "")
+    assert shell.run("amend", "long-1", "--slo-s", "20000") == (0, "long-1 has an SLO of 20000 s\n", "")
+    assert re.search(r"^time left: 19\d\d\d\.\d s$", shell.run("status", "long-1")[1], re.MULTILINE)
     assert shell.run("cancel", "long-1", "--reason", "sold out") == (0, "long-1 is cancelled\n", "")
     assert shell.run("result", "long-1") == (1, "", "Error: workflow long-1 cancelled: sold out\n")
     code, stdout, stderr = shell.run("cancel", "long-1")
     assert (code, stderr) == (1, "Error: workflow long-1 cannot be cancelled: it is cancelled\n")
+    code, stdout, stderr = shell.run("amend", "long-1", "--slo-s", "5")
+    assert (code, stderr) == (1, "Error: workflow long-1 cannot be amended: it is cancelled\n")
 
 
 def test_a_cancellation_works_behind_a_submission_that_is_not_read_yet(

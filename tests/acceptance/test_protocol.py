@@ -197,6 +197,8 @@ def test_every_event_and_result_fits_its_schema(deployed: Deployment, connection
     lonely = {"name": "lonely", "stages": {"bad": failing, "only": {"prompt": "x", "model": "nobody"}}}
     waiting = send(connection, encoding, {"workflow": lonely, "slo_s": 60, "tenant": "acme"})
     followed(connection, waiting, encoding, ("waiting",))
+    send(connection, encoding, {"amend": waiting, "slo_s": 90})
+    followed(connection, waiting, encoding, ("amended",))
     cancel = send(connection, encoding, {"cancel": waiting, "reason": "sold out"})
     ends = dict.fromkeys((happy, refused, full, broken, waiting), "")
     seen: dict[str, set[str]] = {}
@@ -243,8 +245,8 @@ def test_a_schema_is_not_fond_of_everything() -> None:
 
 def test_the_examples_in_the_text_fit_the_schema() -> None:
     examples = [*re.findall(r"^```json\n(.*?)^```", PROTOCOL, re.MULTILINE | re.DOTALL)]
-    examples += re.findall(r"`(\{\"cancel\".*?\})`", PROTOCOL)
-    assert len(examples) >= 2
+    examples += re.findall(r"`(\{\"(?:cancel|amend)\".*?\})`", PROTOCOL)
+    assert len(examples) >= 3
     for example in examples:
         validator("submission.json").validate(json.loads(example))
 

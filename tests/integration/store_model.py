@@ -10,7 +10,10 @@ LOSSES = 3
 
 @dataclass
 class Request:
-    """at: whose backlog counts it, nobody's while its workflow is told of it. from_line: it goes back there."""
+    """at: whose backlog counts it, nobody's while its workflow is told of it. from_line: it goes back there.
+
+    key: its place in a queue, from its age on; key_of_line: it was pushed to the line last, which keeps its key.
+    """
 
     id: str
     workflow: str
@@ -20,6 +23,8 @@ class Request:
     claimant: str = ""
     token: int = 0
     losses: int = 0
+    key: int = 0
+    key_of_line: bool = False
 
     @property
     def alone(self) -> bool:
@@ -42,8 +47,9 @@ class Model:
         return self.serving - self.silent
 
     def queue(self, name: str) -> list[Request]:
-        """In the order of their ids, which is that of their age."""
-        return [self.requests[id] for id in sorted(self.requests) if self.waits(self.requests[id], name)]
+        """In the order of their keys, else of their ids, which is that of their age."""
+        found = [request for request in self.requests.values() if self.waits(request, name)]
+        return sorted(found, key=lambda request: (request.key, request.id))
 
     def waits(self, request: Request, name: str) -> bool:
         return request.at == name and not request.claimant

@@ -92,6 +92,7 @@ def test_a_definition_is_shown_with_its_inputs_and_one_line_for_each_stage(
         (["status", "none"], 1, "nothing is known of none"),
         (["result", "none"], 1, "nothing is known of none"),
         (["cancel", "none"], 1, "nothing is known of none"),
+        (["amend", "none", "--slo-s", "5"], 1, "nothing is known of none"),
         (["submit", "missing.yaml"], 2, "missing.yaml: there is no such file"),
         (["submit", "one", "--input", "novalue"], 2, "--input: 'novalue' is not NAME=VALUE"),
         (["submit", "one", "--timeout-s", "5"], 2, "--timeout-s: is for --wait"),

@@ -166,6 +166,13 @@ def test_what_becomes_of_it_at_its_deadline_is_sent(
     assert sent(environment, server) == [{"slo_s": 5, "on_deadline": what, "workflow": "one", "inputs": {}}]
 
 
+def test_an_amendment_is_submitted_too(environment: dict[str, str], server: EmbeddedServer) -> None:
+    at_once(environment, "one", "--id", "order-1")
+    done = run(environment, "amend", "order-1", "--slo-s", "2.5", "--accept-timeout-s", "0")
+    assert (done.exit_code, done.stdout) == (0, "order-1 is to have an SLO of 2.5 s\n")
+    assert sent(environment, server)[1:] == [{"amend": "order-1", "slo_s": 2.5}]
+
+
 # -- inputs
 
 

@@ -6,6 +6,7 @@ import queue
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,12 @@ def test_all_that_is_asked_is_sent(client: Client, connection: Any, namespace: s
     assert sent == [{"workflow": "one", "inputs": {}} | given, {"workflow": "one", "inputs": {}}]
 
 
+def test_an_amendment_is_a_document_too(client: Client, connection: Any, namespace: str) -> None:
+    entry = client.amend("order-1", slo_s=5)
+    ((name, fields),) = connection.xrange(Keys(namespace).submissions)
+    assert (name.decode(), msgpack.unpackb(fields[b"msgpack"])) == (entry, {"amend": "order-1", "slo_s": 5})
+
+
 @pytest.mark.parametrize("namespace", ["", "a b", "a}", "-", "ä", "a:b", "a\n", "ok-1_"])
 def test_a_namespace_is_as_the_coordinators_take_it(namespace: str) -> None:
     try:
@@ -103,7 +110,8 @@ def test_trouble_with_redis_is_told_in_the_clients_own_words(server: EmbeddedSer
     with pytest.raises(InvalidValue, match="url: "):
         Client("http://127.0.0.1")
     with Client("redis://127.0.0.1:1/0") as nowhere:
-        for call in (lambda: nowhere.submit("one"), lambda: nowhere.cancel("x"), lambda: nowhere.result("x")):
+        for call in (lambda: nowhere.submit("one"), lambda: nowhere.cancel("x"), lambda: nowhere.result("x"),
+                     lambda: nowhere.amend("x", slo_s=5)):  # fmt: skip
             with pytest.raises(Unreachable, match="Redis cannot be reached"):
                 call()
         with pytest.raises(NotInTime, match="has not ended in time; Redis cannot be reached"):
@@ -174,7 +182,7 @@ def test_a_submission_stands_for_itself_alone(client: Client, connection: Any, n
     assert client.result(submitted) is None  # not answered yet
     tell(connection, namespace, submitted.entry, "rejected", workflow=submitted.entry, field="id", error="is taken")
     connection.xdel(Keys(namespace).submissions, submitted.entry)
-    for call in (client.wait, client.result, client.cancel):
+    for call in (client.wait, client.result, client.cancel, partial(client.amend, slo_s=5)):
         with pytest.raises(Rejected, match="rejected: id: is taken"):
             call(submitted)
     assert connection.xlen(Keys(namespace).submissions) == 0

@@ -5,7 +5,7 @@ Stale holders, duplicated calls, old seats and old plans take part: what they do
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
@@ -24,8 +24,9 @@ from operations_bench import LEASE_MS, PROFILE, accept, push
 from store_model import INSTANCES, LOSSES, Model, Request
 
 from common.errors import AttemptFailed, Superseded
-from common.events import CancelAsked, Completed, Evacuated, Failed, Lost, Outcome, Submitted
+from common.events import AmendAsked, CancelAsked, Completed, Evacuated, Failed, Lost, Outcome, Submitted
 from common.lineup import Placement
+from common.model import Rescore
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Commit, End
@@ -120,10 +121,21 @@ class Store(RuleBasedStateMachine):
         if asked:
             self.model.mail[name].append(CancelAsked("enough"))
 
+    @precondition(lambda self: self.known)
+    @rule(number=some, hours=st.integers(-2, 2))
+    def amend(self, number: int, hours: int) -> None:
+        name, deadline_at = self.known[number % len(self.known)], hours * 3_600_000
+        asked = self.run(self.cell.inbox.amend(name, deadline_at))
+        assert asked == (name in self.model.mail)
+        if asked:
+            self.model.mail[name].append(AmendAsked(deadline_at))
+
     @precondition(lambda self: self.model.mail)
     @rule(number=some, queue=at_queue, new=st.integers(0, 3))
     def step(self, number: int, queue: str, new: int) -> None:
-        """A coordinator takes the mail: what came back is routed anew, new requests are made, or all ends."""
+        """A coordinator takes the mail: what came back is routed anew, new requests are made, or all ends; another
+        deadline is the key of all that there are.
+        """
         model, name = self.model, self.live(number)
         look = self.run(self.cell.inbox.begin([(name, -1)], 1000))[0]
         own = {request.id: request for request in model.requests.values() if request.workflow == name}
@@ -135,6 +147,7 @@ class Store(RuleBasedStateMachine):
                 del model.requests[request.id]
             del model.mail[name]
         else:
+            commit.rescores = list(self.rescored(own.values(), look.mail))
             routed = [own[event.request] for event in look.mail if isinstance(event, Evacuated | Failed)]
             routed += list(self.made(name, new))
             commit.pushes = [
@@ -142,12 +155,19 @@ class Store(RuleBasedStateMachine):
             ]
             model.mail[name] = []
             for request in routed:
-                request.at, request.from_line = queue, queue == "line"
+                request.key = request.key if request.key_of_line and queue == "line" else 0
+                request.at, request.from_line, request.key_of_line = queue, queue == "line", queue == "line"
                 if queue in INSTANCES and queue not in model.ready:
                     model.give_back(request)
         assert self.run(self.cell.inbox.commit([commit]))[0].state == 1
         late = self.run(self.cell.inbox.commit([commit]))[0]  # by another coordinator that saw the same
         assert late.state == (0 if name in model.mail else -1)
+
+    def rescored(self, requests: Iterable[Request], mail: list[Event]) -> Iterator[Rescore]:
+        for deadline_at in (event.deadline_at for event in mail if isinstance(event, AmendAsked)):
+            for request in requests:
+                request.key = deadline_at
+                yield Rescore(request.id, request.key, 0, 0, 0)
 
     def made(self, workflow: str, count: int) -> Iterator[Request]:
         for _ in range(count):

@@ -9,11 +9,11 @@ from copy import deepcopy
 from itertools import count
 
 from common import profiles, wire
-from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
-from common.model import Head, Instance, Json, LlmCall, Push, Slo, ToolCall, Usage
+from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
+from common.model import Head, Instance, Json, LlmCall, Push, Queued, Slo, ToolCall, Usage
 from common.policy.registry import policy
 from common.policy.rules import Rules
-from common.states import REQUEST, STAGE, Table
+from common.states import ENDED, REQUEST, STAGE, Table
 from coordinator import core
 from coordinator.cluster import Cluster
 from coordinator.estimates import Estimates
@@ -175,6 +175,20 @@ class Bench:
     def cancel(self, reason: str = "not needed") -> core.Step:
         return self.post(CancelAsked(reason))
 
+    def amendment(self, slo_s: float) -> AmendAsked:
+        """The event, as whoever has looked at the records posts it, had all been queued first at the start."""
+        pushed = {push.request: push for push in self.pushes}
+        under_way = [node for node in self.workflow.nodes.values() if node.request and node.phase not in ENDED]
+        queued = {}
+        for node in under_way:
+            push = pushed[node.request]
+            at = push.instance if node.phase == "queued" else ""
+            queued[node.request] = Queued(START, at, push.prompt_tokens, push.expected_tokens)
+        return AmendAsked(START + round(1000 * slo_s), queued)
+
+    def amend(self, slo_s: float) -> core.Step:
+        return self.post(self.amendment(slo_s))
+
     def wait(self) -> core.Step:
         """Time passes until the next delayed node is due."""
         node = min(self.delays, key=lambda key: (self.delays[key], key))
@@ -223,7 +237,7 @@ class Bench:
     @property
     def told(self) -> list[str]:
         """The user's events in one word each: kind, and stage where there is one."""
-        return [f"{kind} {data['stage']}" if kind not in ENDS else kind for kind, data in self.events]
+        return [f"{kind} {data['stage']}" if kind not in (*ENDS, "amended") else kind for kind, data in self.events]
 
     def calls(self) -> dict[str, Json]:
         """What was asked by each node, the last time."""
@@ -254,6 +268,7 @@ class Bench:
             assert isinstance(push.call, LlmCall | ToolCall)
             assert push.load_ms >= 1
         assert len(set(made.drops)) == len(made.drops)
+        assert {one.request for one in made.rescores} <= {node.request for node in self.workflow.nodes.values()}
         waited_for = {
             key for key, node in made.workflow.nodes.items() if node.phase in ("queued", "delayed", "waiting")
         }

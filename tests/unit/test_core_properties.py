@@ -10,7 +10,7 @@ from core_definitions import documents
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from common.events import CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost
+from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost
 from common.model import Push
 from common.states import ENDED
 from coordinator import core
@@ -69,6 +69,8 @@ class History:
         bench, rng = self.bench, self.rng
         if rng.random() < 0.01 and not self.gentle:
             return [CancelAsked("no")]
+        if rng.random() < 0.05:
+            return [bench.amendment(rng.choice([1, 60, 6000]))]
         if bench.delays and (not bench.queue or rng.random() < 0.3):
             bench.now = max(bench.now, min(bench.delays.values()))
             return [Due(node) for node, due_at in bench.delays.items() if due_at <= bench.now]
@@ -96,7 +98,8 @@ class History:
     def repeated(self) -> list[Event]:
         """Messages once more, of requests that nobody waits for any longer."""
         answered = {event.request for event in self.past if isinstance(event, Completed)}
-        stale = [event for event in self.past if not isinstance(event, Due | CancelAsked) and event.request in answered]
+        others = Due | CancelAsked | AmendAsked
+        stale = [event for event in self.past if not isinstance(event, others) and event.request in answered]
         return stale if self.rng.random() < 0.5 else []
 
 

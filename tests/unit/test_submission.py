@@ -58,6 +58,11 @@ def test_a_cancellation() -> None:
     assert read({"cancel": "order-17", "reason": "sold out"}).reason == "sold out"
 
 
+def test_an_amendment() -> None:
+    assert (read({"amend": "order-17", "slo_s": 5}).amend, read({"amend": "a", "slo_s": 5}).slo_s) == ("order-17", 5)
+    assert read({"amend": "1700000000000-0", "deadline_at": 9, "slo_s": None}).deadline_at == 9
+
+
 def test_whole_numbers_may_have_a_point() -> None:
     assert read({"v": 1.0, "workflow": "x", "deadline_at": 1.7e12}).deadline_at == 1_700_000_000_000
 
@@ -68,7 +73,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"workflow": None, "cancel": None}, "workflow", "give either"),
     ({"workflow": True}, "workflow", "name of a workflow or a definition"),
     ({"workflow": "x", "inptus": {}}, "inptus", "did you mean 'inputs'?"),
-    ({"workflow": "x", "zzz": 1}, "zzz", "there are: cancel, deadline_at, id, inputs"),
+    ({"workflow": "x", "zzz": 1}, "zzz", "there are: amend, cancel, deadline_at, id, inputs"),
     ({"workflw": "x", "slo_s": "soon"}, "workflw", "did you mean 'workflow'?"),
     ({"workflow": "x", "v": 2}, "v", "write 1"),
     ({"workflow": "x", "v": True}, "v", "must be an integer"),
@@ -96,6 +101,12 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"workflow": "x", "on_deadline": ["cancel"]}, "on_deadline", "must be 'continue' or 'cancel'"),
     ({"workflow": "x", "stream": "yes"}, "stream", "true or false"),
     ({"cancel": "a/b"}, "cancel", "letters, digits"),
+    ({"amend": "a/b", "slo_s": 5}, "amend", "letters, digits"),
+    ({"amend": "a"}, "amend", "give slo_s or deadline_at"),
+    ({"amend": "a", "slo_s": None, "deadline_at": None}, "amend", "give slo_s or deadline_at"),
+    ({"amend": "a", "slo_s": 5, "deadline_at": 5}, "deadline_at", "not both"),
+    ({"amend": "a", "slo_s": 5, "cancel": "a"}, "workflow", "not both"),
+    ({"amend": "a", "slo_s": 5, "workflow": "x"}, "workflow", "not both"),
     ({"cancel": "a", "reason": "x" * 501}, "reason", "at most 500 characters"),
     ({"workflow": "x", "inputs": {"a": [{"b": float("inf")}]}}, "inputs.a.0.b", "is inf"),
     ([], "", "must be a mapping"),
@@ -134,7 +145,7 @@ def test_any_entry_is_read_or_refused(fields: dict[bytes, bytes]) -> None:
     except InvalidDocument:
         return
     assert encoding.encode() in fields
-    assert submission.workflow is not None or submission.cancel is not None
+    assert [submission.workflow, submission.cancel, submission.amend].count(None) == 2
 
 
 # -- the schema says the same
@@ -174,6 +185,7 @@ times: dict[str, st.SearchStrategy[Any]] = {
 asked: dict[str, st.SearchStrategy[Any]] = {
     "workflow": st.text(max_size=5) | st.dictionaries(st.text(max_size=3), anything, max_size=2) | st.none(),
     "cancel": identifiers | st.from_regex(r"[0-9]{1,13}-[0-9]{1,3}", fullmatch=True) | st.none(),
+    "amend": identifiers | st.none(),
 }
 odd = st.sampled_from(
     [0, 1, 1.5, -1, 604800.5, True, "1", "", "a\n", "a:b", "a" * 128, "a" * 129, "17-0", "é", "x" * 501, [], {}]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from common import wire
 from common.errors import InvalidDocument
-from common.events import CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
+from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Failed, Lost, Outcome, Submitted
 from common.model import (
     Claim,
     Head,
@@ -172,6 +172,7 @@ def test_a_failure_may_quote_half_a_character() -> None:
         (b"due - a", Due("a")),
         (b"cancel - - sold out, sorry", CancelAsked("sold out, sorry")),
         (b"cancel - - ", CancelAsked("")),
+        (b"amend - - 1700000000000", AmendAsked(1_700_000_000_000)),
         (b"cancel - - \xff", CancelAsked("\ufffd")),
     ],
 )

@@ -2,7 +2,8 @@
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
---   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...}, recalls = {node, ...},
+--   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...},
+--   rescores = {{request id, offset_ms, {field, value, ...}}, ...}, recalls = {node, ...},
 --   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
 -- returns {1, bounced, version it has now} done; {1, 1, version} done already by this very call; {0, 0} the state has moved on (nothing
 --   written); {-1, 0} no such running workflow (entry settled)
@@ -10,6 +11,7 @@
 --@include base
 --@include post
 --@include queue
+--@include rescore
 --@include tenant
 --@include limits
 --@include pace
@@ -28,6 +30,8 @@ version = math.max(version + 1, now)
 redis.call('HSET', key, 'version', string.format('%.0f', version))
 for i = 1, #step.fields, 2 do redis.call('HSET', key, step.fields[i], step.fields[i + 1]) end
 for _, id in ipairs(step.drops) do detach(id) discharge(id, '') end
+for _, rescored in ipairs(step.rescores) do rescore(unpack(rescored)) end
+if #step.rescores > 0 then wake_line() end
 for _, push in ipairs(step.pushes) do
   local id, node, instance, offset_ms, load_ms, fields, tenant, tokens, lane = unpack(push)
   local record = p .. 'request:' .. id

@@ -9,7 +9,8 @@ local function queue_of(id, instance)
 end
 
 -- enqueue: a request into its instance's queue, its load onto the backlog, and the sleeping worker woken.
--- The score is `enqueued_at + offset_ms`: fixed while it waits, so the order never has to be computed again.
+-- The score is `enqueued_at + offset_ms`: fixed while it waits, but where its deadline is amended (rescore): so the order is not
+-- computed again.
 local function enqueue(id, instance, enqueued_at, offset_ms, load_ms)
   local queue = queue_of(id, instance)
   redis.call('ZADD', p .. 'queue:' .. queue, enqueued_at + offset_ms, id)
