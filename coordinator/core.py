@@ -92,9 +92,7 @@ class _Walk(Ledger):
             case events.Failed():
                 self._failed(event)
             case events.Lost():
-                if self._expects(event.node, event.request):
-                    reason = f"its worker or engine was lost {event.losses} times; see the dead letters"
-                    self._fail(find(self._definition, event.node), reason)
+                self._lost(event)
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))
             case events.Due(node) if node == DEADLINE:  # and it has not come: the server's clock was put back
@@ -106,6 +104,11 @@ class _Walk(Ledger):
             case events.AmendAsked():
                 self._amend(event)
         self._advance()
+
+    def _lost(self, event: events.Lost) -> None:
+        if self._expects(event.node, event.request):
+            reason = f"its worker or engine was lost {event.losses} times; see the dead letters"
+            self._fail(find(self._definition, event.node), reason)
 
     def _await_deadline(self) -> None:
         if self.ends_at_deadline:

@@ -67,5 +67,6 @@ def demo(as_json: bool, keep: Path | None, **options: Any) -> None:
 
 
 for command in (coordinator, worker, tools, workflow, model, server, simulate, tuner, tune, plan, trace,
-                submit, status, result, events, amend, cancel, instances, dead, doctor, drain, limits, purge):  # fmt: skip
+                submit, status, result, events, amend, cancel, instances, dead, doctor, drain, limits,
+                purge):  # fmt: skip
     main.add_command(command)

@@ -24,7 +24,7 @@ from operations_bench import LEASE_MS, PROFILE, accept, push
 from store_model import INSTANCES, LOSSES, Model, Request
 
 from common.errors import AttemptFailed, Superseded
-from common.events import AmendAsked, CancelAsked, Completed, Evacuated, Failed, Lost, Outcome, Submitted
+from common.events import AmendAsked, CancelAsked, Completed, Evacuated, Event, Failed, Lost, Outcome, Submitted
 from common.lineup import Placement
 from common.model import Rescore
 from common.store.cell import Cell
