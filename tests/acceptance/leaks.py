@@ -40,9 +40,10 @@ def leaks(store: "redis.Redis", keys: Keys, *, running: bool = False) -> list[st
     read: Any = store
     known, registered = documented(), {"instances": read.zrange(keys.instances, 0, -1)}
     registered["workflows"] = read.hvals(keys.workflows)
-    theirs = _Theirs(read, keys) if running else None
+    kept = _kept(read, keys)
+    theirs = _Theirs(read, keys, [(name, kind) for name, kind, _ in kept]) if running else None
     found = []
-    for name, kind, ttl_ms in _kept(read, keys):
+    for name, kind, ttl_ms in kept:
         if not any(re.fullmatch(pattern, name) and kind == type_ for pattern, type_ in known):
             found.append(f"{name}, a {kind}, is not in docs/protocol.md")
         part, colon, owner = name.partition(":")
@@ -67,27 +68,29 @@ def _kept(read: Any, keys: Keys) -> list[tuple[str, str, int]]:
 class _Theirs:
     """What belongs to the workflows that run."""
 
-    def __init__(self, read: Any, keys: Keys) -> None:
+    def __init__(self, read: Any, keys: Keys, there: Iterable[tuple[str, str]]) -> None:
         self._read, self._keys = read, keys
-        self._live = set(read.zrange(keys.live, 0, -1)) if read.type(keys.live) == b"zset" else set()
+        self._live = set(read.zrange(keys.live, 0, -1)) if ("live", "zset") in there else set()
+        records = [name for name, kind in there if name.startswith("request:") and kind == "hash"]
+        pipeline = read.pipeline(transaction=False)
+        for name in records:
+            pipeline.hget(keys.prefix + name, "workflow")
+        owners = zip(records, pipeline.execute(), strict=True)
+        self._running = {name.removeprefix("request:").encode() for name, owner in owners if owner in self._live}
 
     def need(self, name: str, kind: str) -> bool:
         part, _, rest = name.partition(":")
         if part == "workflow":
             return rest.partition(":")[0].encode() in self._live
         if part == "request":
-            return self._run([rest.encode()])
+            return rest.encode() in self._running
         if part in ("queue", "leases"):
-            return kind == "zset" and self._run(self._read.zrange(self._keys.prefix + name, 0, -1))
+            return kind == "zset" and set(self._read.zrange(self._keys.prefix + name, 0, -1)) <= self._running
         if part == "claimed":
-            return kind == "set" and self._run(self._read.smembers(self._keys.prefix + name))
+            return kind == "set" and set(self._read.smembers(self._keys.prefix + name)) <= self._running
         if name == "delayed":
             return {one.partition(b" ")[0] for one in self._read.zrange(self._keys.delayed, 0, -1)} <= self._live
         return name in OF_ALL and bool(self._live)
-
-    def _run(self, requests: Iterable[bytes]) -> bool:
-        read, records = self._read, [self._keys.request(request.decode()) for request in requests]
-        return all(read.type(one) == b"hash" and read.hget(one, "workflow") in self._live for one in records)
 
 
 def namespaces(store: "redis.Redis") -> set[str]:
@@ -98,8 +101,8 @@ def namespaces(store: "redis.Redis") -> set[str]:
 
 def forget(store: "redis.Redis", keys: Keys) -> None:
     """Remove all keys of a namespace."""
-    for key in store.scan_iter(f"{keys.prefix}*", count=1000):
-        store.unlink(key)
+    if names := list(store.scan_iter(f"{keys.prefix}*", count=1000)):
+        store.unlink(*names)
 
 
 def check_for_leaks(url: str, namespace: str, timeout_s: float = 30) -> None:
@@ -107,9 +110,11 @@ def check_for_leaks(url: str, namespace: str, timeout_s: float = 30) -> None:
     keys = Keys(namespace)
     with redis.Redis.from_url(url) as store:
         _until_clean(store, keys, timeout_s)
-        for key in store.scan_iter(f"{keys.prefix}*", count=1000):
-            if store.pttl(key) >= 0:
-                store.pexpire(key, 1)
+        pipeline = store.pipeline(transaction=False)
+        for name, _, ttl_ms in _kept(store, keys):
+            if ttl_ms >= 0:
+                pipeline.pexpire(keys.prefix + name, 1)
+        pipeline.execute()
         _until_clean(store, keys, timeout_s)
 
 

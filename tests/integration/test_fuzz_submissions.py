@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgpack
 import pytest
@@ -25,9 +25,10 @@ from coordinator.loops.completions import completions
 from coordinator.loops.intake import BATCH, intake
 
 PROFILE = InstanceProfile("test", 1e6, 0.03, 0.005, 1e-7, 1 << 40, context_tokens=1 << 40)
-ROOM = Room(10_000, 1 << 40, 1 << 40)
+ROOM = Room(250, 1 << 40, 1 << 40)
 KNOWN = {"name": "known", "inputs": {"a": {"type": "any", "default": 1}}, "stages": {"a": {"prompt": "{{ inputs.a }}"}}}
 OUTPUTS: list[Any] = ["", "text", "\x00", "x" * 100_000, None, 0, -1.5, True, [], {}, {"a": [None] * 100}, [[[["a"]]]]]
+T = TypeVar("T")
 ROUNDS = 5
 """So many times the workflows get their answers, then they are cancelled."""
 
@@ -41,10 +42,13 @@ class Crowd:
         self.answered = 0
 
     async def submit(self, crowd: Sequence[Fields]) -> list[str]:
-        pipeline = self.cell.client.pipeline(transaction=False)
-        for fields in crowd:
-            pipeline.xadd(self.cell.keys.submissions, fields)
-        return [entry.decode() for entry in await pipeline.execute()]
+        entries = []
+        for some in parts(crowd):
+            pipeline = self.cell.client.pipeline(transaction=False)
+            for fields in some:
+                pipeline.xadd(self.cell.keys.submissions, fields)
+            entries += [entry.decode() for entry in await pipeline.execute()]
+        return entries
 
     async def take_in(self) -> None:
         for _ in range(math.ceil(await self.cell.client.xlen(self.cell.keys.submissions) / BATCH)):
@@ -56,13 +60,13 @@ class Crowd:
             await completions(self.desk)
 
     async def answer(self) -> None:
-        claims = await self.cell.queues.claim(self.seat, call_id(), 60_000, ROOM)
-        ended = []
-        for claim in claims:
-            self.answered += 1
-            output = OUTPUTS[self.answered % len(OUTPUTS)]
-            ended.append((claim.request, claim.token, Outcome(output, "a", 1, 1, Usage(1, 1))))
-        await self.cell.queues.finish(ended)
+        while claims := await self.cell.queues.claim(self.seat, call_id(), 60_000, ROOM):
+            ended = []
+            for claim in claims:
+                self.answered += 1
+                output = OUTPUTS[self.answered % len(OUTPUTS)]
+                ended.append((claim.request, claim.token, Outcome(output, "a", 1, 1, Usage(1, 1))))
+            await self.cell.queues.finish(ended)
 
     async def run_out(self) -> None:
         """To the end of all that was accepted."""
@@ -76,11 +80,18 @@ class Crowd:
 
     async def told(self, ids: Sequence[str], newest: bool = False) -> list[tuple[str, Any]]:
         """The first event of each, or the last."""
-        pipeline = self.cell.client.pipeline(transaction=False)
-        for one in ids:
-            events = self.cell.keys.events(one)
-            pipeline.xrevrange(events, count=1) if newest else pipeline.xrange(events, count=1)
-        return [_event(found) for found in await pipeline.execute()]
+        found = []
+        for some in parts(ids):
+            pipeline = self.cell.client.pipeline(transaction=False)
+            for events in map(self.cell.keys.events, some):
+                pipeline.xrevrange(events, count=1) if newest else pipeline.xrange(events, count=1)
+            found += [_event(one) for one in await pipeline.execute()]
+        return found
+
+
+def parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A few hundred at a time: a server that is busy must answer within seconds."""
+    return (all_of_them[at : at + 250] for at in range(0, len(all_of_them), 250))
 
 
 def _event(found: Any) -> tuple[str, Any]:
