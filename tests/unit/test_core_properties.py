@@ -38,6 +38,8 @@ class History:
         self.bench = bench
         self.rng = random.Random(seed)
         self.gentle = gentle
+        slo = bench.workflow.head.slo
+        self.slo_s = (slo.deadline_at - slo.arrival_at) / 1000
         self.past: list[Event] = []
         self.steps: list[core.Step] = []
         self.evacuated = 0
@@ -70,7 +72,7 @@ class History:
         if rng.random() < 0.01 and not self.gentle:
             return [CancelAsked("no")]
         if rng.random() < 0.05:
-            return [bench.amendment(rng.choice([1, 60, 6000]))]
+            return [bench.amendment(self.slo_s * rng.choice([0.9, 1, 10]))]
         if bench.delays and (not bench.queue or rng.random() < 0.3):
             bench.now = max(bench.now, min(bench.delays.values()))
             return [Due(node) for node, due_at in bench.delays.items() if due_at <= bench.now]
