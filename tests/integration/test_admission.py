@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, first_version, join, push
+from operations_bench import LEASE_MS, ROOM, accept, commit, version_of, join, push
 
 from common import wire
 from common.errors import InvalidDocument
@@ -23,7 +23,7 @@ async def submit(cell: Cell, workflow: str, tenant: str = "acme", entry: str = "
 
 
 async def end(cell: Cell, workflow: str, broken: bool = False) -> None:
-    made = Commit(workflow, "", await first_version(cell, workflow), 1, "json", end=End("completed", {}, 60_000))
+    made = Commit(workflow, "", await version_of(cell, workflow), 1, "json", end=End("completed", {}, 60_000))
     made.broken = broken
     assert (await cell.inbox.commit([made]))[0].state == 1
 

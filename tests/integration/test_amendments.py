@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, first_version, join, mail, push, queued
+from operations_bench import LEASE_MS, ROOM, accept, commit, version_of, join, mail, push, queued
 
 from common.errors import AttemptFailed
 from common.events import AmendAsked, Outcome, Submitted
@@ -147,7 +147,7 @@ async def test_a_record_that_cannot_be_read_keeps_no_other_from_its_place(cell: 
 async def test_the_head_is_kept_with_the_step_and_a_repeated_step_changes_nothing(cell: Cell) -> None:
     await started(cell, push("r1", "s"))
     head = Head("acme", "chain", "def1", {"x": 1}, Slo(1_000, 31_000))
-    made = Commit("w1", "", await first_version(cell) + 1, 0, "json", head=head, rescores=[rescored("r1", -5000)])
+    made = Commit("w1", "", await version_of(cell), 0, "json", head=head, rescores=[rescored("r1", -5000)])
     assert (await cell.inbox.commit([made]))[0].state == 1
     assert (await cell.inbox.begin([("w1", -1)], 10))[0].head == head
     assert (await cell.inbox.commit([made]))[0].state == 0

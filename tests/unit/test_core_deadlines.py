@@ -92,3 +92,15 @@ def test_others_wait_for_no_deadline_and_go_on_after_it():
     assert bench.status == "running"
     bench.complete("a", "x")
     assert (bench.status, bench.result["slo_met"]) == ("completed", False)
+
+
+@pytest.mark.parametrize(("slo_s", "left_ms"), [(60, 59_000), (2, 1_000), (0.5, -500)])
+def test_another_deadline_is_waited_for_instead(slo_s, left_ms):
+    bench = late()
+    bench.submit()
+    bench.now = START + 1000
+    assert bench.amend(slo_s).delays == [(DEADLINE, left_ms)]
+    assert bench.status == "running"
+    bench.now = max(bench.now, START + round(1000 * slo_s))
+    bench.post(Due(DEADLINE))
+    assert (bench.status, bench.result["slo_s"]) == ("cancelled", slo_s)
