@@ -1,6 +1,7 @@
 """What tenants have had, as one coordinator sees it for a moment. No Redis here; the counting is `tenant.lua`'s."""
 
 from collections.abc import Iterable, Mapping
+from heapq import heapify, heappush, heapreplace
 
 from common.policy.rules import SERVED, Rules
 
@@ -19,11 +20,18 @@ class Shares:
     def __init__(self, charged: Mapping[str, int] | None = None, active: Iterable[str] = ()) -> None:
         self._charged = dict(charged or {})
         self._active = set(active)
+        self._least = [(self._charged.get(tenant, 0), tenant) for tenant in self._active]
+        heapify(self._least)  # what is charged since stands in it only once `least` comes upon it: counters only grow
 
     @property
     def least(self) -> int:
         """The least that an active tenant has had; 0 where none is."""
-        return min((self._charged.get(tenant, 0) for tenant in self._active), default=0)
+        while self._least:
+            had, tenant = self._least[0]
+            if had == self._charged.get(tenant, 0):
+                return had
+            heapreplace(self._least, (self._charged[tenant], tenant))
+        return 0
 
     def of(self, tenant: str) -> int:
         """What a tenant has had; one that was away counts as if it had had the least of the others."""
@@ -33,4 +41,6 @@ class Shares:
     def charge(self, tenant: str, tokens: int) -> None:
         """Count a request that becomes ready."""
         self._charged[tenant] = self.of(tenant) + tokens
-        self._active.add(tenant)
+        if tenant not in self._active:
+            self._active.add(tenant)
+            heappush(self._least, (self._charged[tenant], tenant))
