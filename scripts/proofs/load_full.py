@@ -25,6 +25,7 @@ from common.settings import Settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.keys import Keys
+from common.store.limits import DEFAULTS
 from common.store.queues import Room, Seat
 from common.store.scripts import Call, Scripts, call_id, load
 from coordinator.desk import Desk
@@ -118,10 +119,12 @@ def faults(figures: Figures) -> list[str]:
 
 
 async def prepare(settings: Settings, plan: Plan) -> Seat:
-    """The cell with its definition, and one instance at which nobody works but `timed`."""
+    """The cell with its definition, room for all that comes, and one instance at which nobody works but `Rounds`."""
     async with Cell.opened(settings.redis_url, settings.namespace) as cell:
         await cell.inbox.prepare()
         await Desk(cell, settings, [compile_definition(plan.definition())]).own.register()
+        for name in DEFAULTS:
+            await cell.limits.set(name, 2 * (plan.workflows + FEW) * plan.copies)
         epoch = await cell.instances.register(INSTANCE, plan.profile(), ["default"], [], [])
         return Seat(INSTANCE, epoch, f"{INSTANCE}/1")
 
