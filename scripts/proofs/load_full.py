@@ -187,7 +187,8 @@ def _waiting(store: Any, keys: Keys) -> list[str]:
 
 
 def _mean_bytes(store: Any, names: Sequence[str]) -> int:
-    return round(statistics.mean(store.memory_usage(name, samples=0) for name in names))
+    found: list[int] = [store.memory_usage(name, samples=0) for name in names]
+    return round(statistics.mean(found))
 
 
 def _dataset(store: Any) -> int:
@@ -294,7 +295,7 @@ def _operations(ms: dict[str, list[float]]) -> Iterator[None]:
             ms[calls[0].script].append(1000 * (time.perf_counter() - began))
         return replies
 
-    Scripts.try_many = timed_send  # type: ignore[method-assign]
+    Scripts.try_many = timed_send  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
