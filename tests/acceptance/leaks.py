@@ -21,7 +21,7 @@ STAY = frozenset(
 BELONG = {"instance:": "instances", "wake:": "instances", "definition:": "workflows"}
 """Those that stay as long as what they belong to is registered."""
 SHARED = frozenset({"wake:tools", "wake:line"})
-OF_ALL = frozenset({"live", "lanes", "outstanding"})
+OF_ALL = frozenset({"live", "lanes", "outstanding", "running", "workflow_tenants"})
 """There as long as any workflow runs."""
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, version_of, join, push
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, push, version_of
 
 from common import wire
 from common.errors import InvalidDocument

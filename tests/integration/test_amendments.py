@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, version_of, join, mail, push, queued
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, queued, version_of
 
 from common.errors import AttemptFailed
 from common.events import AmendAsked, Outcome, Submitted
