@@ -172,11 +172,13 @@ class Inbox:
             reply = await self._client.xclaim(stream, GROUP, consumer, idle_ms, [stale.entry], retrycount=reads)
         return (stale.entry, reply[0][1]) if reply and reply[0][1] else None
 
-    async def forgive(self, stream: str, stale: Stale) -> None:
-        """Whoever took it over lives on: if it is not settled, it is its reader's again, and that time not counted."""
+    async def forgive(self, stream: str, stale: Stale, idle_ms: int) -> None:
+        """Whoever took it over lives on: if it is not settled, it is its reader's again, and as old as before. That time
+        is not counted, and it may be taken over again at once.
+        """
         async with self._in_group():
             await self._client.xclaim(
-                stream, GROUP, stale.reader, 0, [stale.entry], retrycount=stale.reads, justid=True
+                stream, GROUP, stale.reader, 0, [stale.entry], idle=idle_ms, retrycount=stale.reads, justid=True
             )
 
     async def accept(

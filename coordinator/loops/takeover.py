@@ -48,7 +48,7 @@ async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp, spare: boo
             else:
                 await work(desk, entry)
         finally:  # whatever has happened, it has not killed this one
-            await inbox.forgive(stream, stale)
+            await inbox.forgive(stream, stale, idle_ms)
 
 
 def _fault(desk: Desk, stale: Stale) -> str:
