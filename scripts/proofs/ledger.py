@@ -10,13 +10,17 @@ from typing import BinaryIO
 
 
 class Ledger:
-    """How often each workflow began and ended, and how often each request was taken as completed."""
+    """How often each workflow began and ended, and each request was claimed and taken as completed.
+
+    Claimed more often than once is no double effect: a worker may have died.
+    """
 
     def __init__(self, prefix: str) -> None:
         """prefix: of the cell's keys, "{hexgen:NS}:"."""
         self._prefix = prefix.encode()
         self.begun: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+        self.claimed: Counter[str] = Counter()
         self.completed: Counter[str] = Counter()
         self.served = 0
 
@@ -44,6 +48,8 @@ class Ledger:
             self.completed.update(request.decode() for request in told)
         elif name == b"HINCRBY" and key == b"served":
             self.served += int(command[3])
+        elif name == b"HINCRBY" and key.startswith(b"request:") and command[2] == b"token":
+            self.claimed[key.removeprefix(b"request:").decode()] += 1
         elif name == b"SET" and key.startswith(b"workflow:") and key.endswith(b":result"):
             self.ended[key.split(b":")[1].decode()] += 1
         elif name == b"ZADD" and key == b"live":

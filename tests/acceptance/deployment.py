@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from hexgen_flow.client import Client, Event
 from hexgen_flow.processes import Processes
@@ -33,8 +33,10 @@ class Deployment:
         self.processes = Processes(folder / "logs", self.environment)
         self.client = Client(server.url, namespace)
         self.pids: dict[str, int] = {}
+        self.own: dict[str, dict[str, str]] = {}
+        """The environment of single processes, over that of all, by name."""
 
-    def __enter__(self) -> "Deployment":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,7 +44,7 @@ class Deployment:
         self.client.close()
 
     def coordinator(self, name: str = "coordinator", *options: str) -> None:
-        self.pids[name] = self.processes.start(name, ["coordinator", *options])
+        self._start(name, "coordinator", *options)
 
     def define(self, *documents: Mapping[str, Any]) -> None:
         """Start a coordinator that registers these definitions."""
@@ -53,10 +55,13 @@ class Deployment:
         self.coordinator("coordinator", "--workflows", str(folder))
 
     def worker(self, name: str, *options: str) -> None:
-        self.pids[name] = self.processes.start(name, ["worker", "--instance", name, *options])
+        self._start(name, "worker", "--instance", name, *options)
 
     def tools(self, name: str = "tools", *options: str) -> None:
-        self.pids[name] = self.processes.start(name, ["tools", *options])
+        self._start(name, "tools", *options)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        self.pids[name] = self.processes.start(name, arguments, self.own.get(name))
 
     def kill(self, name: str) -> None:
         """SIGKILL, and wait until it is gone."""
