@@ -173,8 +173,9 @@ class Inbox:
         return (stale.entry, reply[0][1]) if reply and reply[0][1] else None
 
     async def forgive(self, stream: str, stale: Stale, idle_ms: int) -> None:
-        """Whoever took it over lives on: if it is not settled, it is its reader's again, and as old as before. That time
-        is not counted, and it may be taken over again at once.
+        """Whoever took it over lives on: if it is not settled, it is its reader's again, and as old as before.
+
+        That time is not counted, and it may be taken over again at once.
         """
         async with self._in_group():
             await self._client.xclaim(
