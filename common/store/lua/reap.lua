@@ -16,13 +16,15 @@
 --@include bury
 -- Read here: between two commands another server may have taken over.
 local run, run_id = p .. 'server', string.match(redis.call('INFO', 'server'), '\nrun_id:(%w+)')
-local lease, known, since, looked = tonumber(ARGV[1]), unpack(redis.call('HMGET', run, 'run_id', 'since', 'looked'))
-since = tonumber(since or 0)
--- Once in two leases at most: looks that always come late must not keep what the dead held for ever.
-if known ~= run_id or now - (looked or 0) > lease / 2 and now - since > 2 * lease then since = now end
+local lease, known, since, looked, late =
+  tonumber(ARGV[1]), unpack(redis.call('HMGET', run, 'run_id', 'since', 'looked', 'late'))
+since, late = tonumber(since or 0), tonumber(late or 0)
+-- Thrice on end at most: looks that always come late must not keep what the dead held for ever.
+if known ~= run_id or now - (looked or 0) > lease / 2 and late < 3 then since, late = now, late + 1 end
+local grace = now - since < lease
 redis.call('ZREM', p .. 'leases', '') -- of nothing: after a removal a full Redis takes the write too
-redis.call('HSET', run, 'run_id', run_id, 'since', since, 'looked', now)
-if now - since < lease then return {'grace'} end
+redis.call('HSET', run, 'run_id', run_id, 'since', since, 'looked', now, 'late', grace and late or 0)
+if grace then return {'grace'} end
 local lost, unread, most = {}, {}, tonumber(ARGV[2])
 local function lose(id)
   local record = p .. 'request:' .. id
