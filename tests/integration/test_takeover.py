@@ -141,7 +141,7 @@ async def test_while_all_have_to_come_back_none_is_given_up(cell: Cell, desk: De
     await cell.client.hset(cell.keys.server, "since", 0)
     await recoverer(desk)
     assert await counted(cell, cell.keys.submissions) == []
-    assert (await cell.records.first(bad))[0] == "rejected"
+    assert await cell.records.first(bad) == ("rejected", {"workflow": bad, "field": "", "error": FAULT})
 
 
 async def test_what_one_has_read_before_and_survived_is_not_given_up(cell: Cell, desk: Desk) -> None:
