@@ -114,17 +114,10 @@ def check(cell: Counted, workflow: str, away_s: float, marks: dict[str, int]) ->
         assert text.count("unhealthy: ") == text.count("healthy again") == (away_s > 40 and name != "tools"), text
 
 
-SLOW = pytest.mark.slow
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outage", "lease_s", "away_s"),
-    [
-        (restart, 3.0, 7.0),
-        pytest.param(restart_and_load, 3.0, 5.0, marks=SLOW),
-        pytest.param(restart, 5.0, 60.0, marks=SLOW),
-        pytest.param(stand_still, 5.0, 20.0, marks=SLOW),
-    ],
+    [(restart, 3.0, 7.0), (restart_and_load, 3.0, 5.0), (restart, 5.0, 60.0), (stand_still, 5.0, 20.0)],
 )
 def test_nothing_is_aborted_or_run_again(
     namespace: str, tmp_path: Path, program: Path | None, outage: Any, lease_s: float, away_s: float

@@ -97,7 +97,8 @@ def under_load(cell: Counted) -> None:
     cell.submit(3)
 
 
-@pytest.mark.parametrize("state", [readonly, *(pytest.param(state, marks=pytest.mark.slow) for state in STATES[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("state", STATES)
 def test_all_come_back_and_nothing_runs_twice(cell: Counted, state: State) -> None:
     marks = cell.marks()
     under_load(cell)
