@@ -135,6 +135,7 @@ async def test_what_has_ended_leaves_nothing_behind(cell: Cell) -> None:
     assert await cell.client.exists(*map(cell.keys.request, ("r1", "r2", "r3")), cell.keys.queue(LINE)) == 0
 
 
+@pytest.mark.strange_keys("a request is a text")
 async def test_a_record_that_cannot_be_read_keeps_no_other_from_its_place(cell: Cell) -> None:
     await started(cell, push("r1", "s"), push("r2", "t"))
     await cell.client.delete(cell.keys.request("r1"))

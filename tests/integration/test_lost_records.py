@@ -9,6 +9,7 @@ from common.model import LINE
 from common.store.cell import Cell
 from common.store.queues import Room, Seat
 
+pytestmark = pytest.mark.strange_keys("records of requests are damaged")
 Break = Callable[[Cell, str], Awaitable[object]]
 
 

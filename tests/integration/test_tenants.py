@@ -114,7 +114,7 @@ async def test_tenants_that_would_be_lifted_anyway_are_forgotten(cell: Cell) -> 
 async def test_of_tenants_that_are_away_a_thousand_at_most_are_remembered_who_were_served_most(cell: Cell) -> None:
     await running(cell, paid("r1", "s", "busy", 5))
     away = {f"t{number}": 100 + number for number in range(IDLE_TENANTS + 3)}
-    await cell.client.hset(cell.keys.tenants, mapping=away)
+    await cell.client.zadd(cell.keys.shares, away)
     assert await cell.instances.forget_tenants() == 3
     charged, _ = await cell.instances.shares()
     assert charged == {"busy": 5} | {name: tokens for name, tokens in away.items() if tokens >= 103}
