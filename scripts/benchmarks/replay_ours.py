@@ -22,7 +22,7 @@ from common.settings import load as load_settings
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.records import pages
-from coordinator.estimates import WINDOW
+from coordinator.estimates import MOST_NAMES, WINDOW
 from coordinator.language.compiler import compile_definition
 from hexgen_flow.client import Client, Event, NotInTime, WorkflowId
 
@@ -87,7 +87,7 @@ async def _teach(url: str, deployment: Deployment, load: Load, known: Sequence[D
     values = load_settings(redis_url=url, namespace=NAMESPACE)
     async with Cell.opened(values.redis_url, values.namespace) as cell:
         for page in pages(lessons(load.trace, known)):
-            await cell.records.learn(page, WINDOW)
+            await cell.records.learn(page, WINDOW, MOST_NAMES)
         await cell.tuning.decide(0, {"why": "compared"}, None, deployment.policy, deployment.parameters)
 
 

@@ -56,7 +56,7 @@ def until(holds: Any) -> None:
 
 def is_over(store: Any, keys: Keys) -> bool:
     """All has ended, and what is kept for a while is gone."""
-    if store.exists(keys.live) or store.xlen(keys.submissions) or store.exists(keys.tenants):
+    if store.exists(keys.live) or store.xlen(keys.submissions) or store.exists(keys.shares):
         return False
     return next(store.scan_iter(f"{keys.prefix}workflow:*", count=1000), None) is None
 
