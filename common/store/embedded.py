@@ -49,7 +49,10 @@ class EmbeddedServer:
     `url` as long as nobody else takes its port. `version` is the server's own word, such as "valkey 9.1.2".
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", port: int, socket_path: Path, password: str) -> None:
+    def __init__(
+        self, program: Path, process: "subprocess.Popen[bytes]", port: int, socket_path: Path, password: str
+    ) -> None:
+        self.program = program
         self._process = process
         self.port = port
         self.pid = process.pid
@@ -109,7 +112,7 @@ class EmbeddedServer:
                 pass_fds=(hold,),
                 start_new_session=True,  # Ctrl-C is for us: the server must still answer while others drain
             )
-        server = cls(process, port, socket_path, password)
+        server = cls(program, process, port, socket_path, password)
         try:
             _tell_password(process, password)
             server._wait_ready(log_path)

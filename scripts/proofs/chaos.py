@@ -82,6 +82,11 @@ def run(plan: Plan, folder: Path) -> tuple[Findings, dict[str, Any]]:
             judge(client, load.answers, load.cancelled, found)
         ledger.read(cell.state)
         found.double_effects += ledger.double_effects()
+        if not found.ends["completed"]:
+            found.lost.append("no workflow completed")
+        if len(ledger.ended) != found.ends.total():
+            told = f"the append-only file tells of {len(ledger.ended)} ends, the events of {found.ends.total()}"
+            found.wrong.append(told)
     figures = {
         "seed": plan.seed,
         "workflows": len(load.answers),

@@ -84,13 +84,22 @@ class Load(threading.Thread):
         self._stopped = threading.Event()
         self.answers: dict[str, Any] = {}
         self.cancelled: set[str] = set()
+        self._failed: Exception | None = None
 
     def stop(self) -> None:
-        """Submit nothing more; what is being submitted is submitted."""
+        """Submit nothing more; what is being submitted is submitted. Raises what has ended it before."""
         self._stopped.set()
         self.join()
+        if self._failed is not None:
+            raise self._failed
 
     def run(self) -> None:
+        try:
+            self._go_on()
+        except Exception as error:
+            self._failed = error
+
+    def _go_on(self) -> None:
         with Client(self._url, self._keys.namespace) as client:
             while not self._stopped.wait(self._random.expovariate(PER_S)):
                 if self._room():

@@ -106,9 +106,10 @@ class Counted(Deployment):
         """A line for each workflow that has not ended, once and rightly, and each thing that was done twice."""
         found, ledger = Findings(), self.ledger()
         judge(self.client, self.answers, set(), found)
-        return (
-            found.lost + found.wrong + found.double_effects + ledger.double_effects() + residue(self.store, self.keys)
-        )
+        seen, ends = len(ledger.ended), len(self.answers)
+        unseen = [] if seen == ends else [f"the append-only file tells of {seen} ends of {ends}"]
+        twice = found.double_effects + ledger.double_effects()
+        return found.lost + found.wrong + twice + unseen + residue(self.store, self.keys)
 
     def ledger(self) -> Ledger:
         """What the server has done so far."""

@@ -107,8 +107,8 @@ def test_a_second_signal_ends_the_grace_of_a_draining_worker(
         check_once(cell.events(workflow), 1)
 
 
-def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path) -> None:
-    first = EmbeddedServer.start(tmp_path / "redis", extra_args=("--appendfsync", "always"))
+def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path, program: Path | None) -> None:
+    first = EmbeddedServer.start(tmp_path / "redis", program=program, extra_args=("--appendfsync", "always"))
     try:
         with Deployment(first, namespace, tmp_path) as cell:
             cell.define(chain(6))
@@ -118,7 +118,7 @@ def test_redis_is_killed_and_comes_back(namespace: str, tmp_path: Path) -> None:
             cell.until(workflows[0], "stage_completed", stage="s0")
             os.kill(first.pid, signal.SIGKILL)
             first.stop()
-            second = EmbeddedServer.start(tmp_path / "redis", port=first.port)
+            second = EmbeddedServer.start(tmp_path / "redis", port=first.port, program=program)
             try:
                 for workflow in workflows:
                     check_once(cell.events(workflow), 6)

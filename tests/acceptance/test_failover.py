@@ -24,8 +24,8 @@ PROOFS = Path(__file__).resolve().parents[2] / "scripts" / "proofs"
 LEASE_S = 5.0
 GOES_ON = 10
 """As many workflows completed under a master say that it is served."""
-LOST_AT_MOST = 2
-"""Submissions that were answered and not yet replicated: with processes of one machine hardly ever one."""
+LOST_AT_MOST = 16
+"""As many as are live at a time, since replication is asynchronous: on a busy machine one now and then."""
 SIMULATED = ("--time-scale", "20", "--responder", "echo:500")
 
 

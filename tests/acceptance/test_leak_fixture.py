@@ -1,6 +1,7 @@
 """Tests are checked for what they leave, without asking for it; one that leaves strange keys on purpose says why."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,9 +35,10 @@ async def test_sharing_a_namespace(server):
 @pytest.mark.slow
 def test_each_test_is_checked(tmp_path: Path) -> None:
     (tmp_path / "test_those.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "conftest", "-p",
-               "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path / "test_those.py")]  # fmt: skip
-    places = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "tests" / "acceptance"), str(ROOT)])
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider",
+               "--rootdir", str(tmp_path), str(tmp_path / "test_those.py")]  # fmt: skip
+    places = os.pathsep.join([str(ROOT / "tests" / "acceptance"), str(ROOT)])
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": places}, cwd=tmp_path, capture_output=True, text=True, timeout=120
     )

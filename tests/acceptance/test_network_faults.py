@@ -31,10 +31,12 @@ def made(kind: str, chance: Random) -> Fault:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Counted, Proxy]]:
+def network(
+    tmp_path_factory: pytest.TempPathFactory, program: Path | None
+) -> Iterator[tuple[Counted, Proxy]]:
     """A deployment behind a proxy; workflows are submitted, and looked at, directly."""
     folder = tmp_path_factory.mktemp("network")
-    with launch(folder) as server, Proxy(server.port) as between:
+    with launch(folder, program=program) as server, Proxy(server.port) as between:
         url, namespace = between.through(server.url), f"test-{secrets.token_hex(4)}"
         with Counted(server, namespace, folder, HEXGEN_REDIS_URL=url, HEXGEN_LEASE_S=LEASE_S) as cell:
             cell.begin("--engine", "simulated", "--time-scale", "20", "--responder", "echo:40")

@@ -57,7 +57,7 @@ def restart(cell: Counted, away_s: float, *extra: str) -> None:
     os.kill(cell.server.pid, signal.SIGKILL)
     cell.server.stop()
     threading.Event().wait(away_s)
-    cell.server = launch(cell.folder, port=cell.server.port, extra_args=extra)
+    cell.server = launch(cell.folder, port=cell.server.port, program=cell.server.program, extra_args=extra)
 
 
 def restart_and_load(cell: Counted, away_s: float) -> None:

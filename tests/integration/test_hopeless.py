@@ -54,7 +54,7 @@ async def test_unless_it_is_asked_for_nothing_is_refused(slow: Cell) -> None:
     ("stages", "asked"),
     [
         ({"a": TOOL}, {"slo_s": 3600}),
-        ({"a": {"prompt": "x", "max_tokens": 100_000}}, {"slo_s": 0.5}),
+        ({"a": {"prompt": "x", "max_tokens": 100_000}}, {}),
         ({"a": {"prompt": "x"}, "b": {**TOOL, "needs": ["a"], "optional": True}}, {}),
         ({"a": {**WORDS, "model": "nobody's"}}, {}),
     ],

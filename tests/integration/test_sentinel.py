@@ -58,7 +58,7 @@ async def test_all_find_the_server_and_its_database(hosts: str, server: Embedded
 async def test_a_sentinel_that_does_not_answer_is_asked_once(
     hosts: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "SENTINEL_ANSWER_S", 0.2)
+    monkeypatch.setattr(client_module, "SENTINEL_ANSWER_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.setblocking(False)
         url = f"redis+sentinel://{hosts.replace(':1,', f':{silent.getsockname()[1]},')}/main"
