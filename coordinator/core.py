@@ -42,12 +42,13 @@ STEP_CHARACTERS = 16 << 20
 def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: int) -> Step:
     """Apply events in their order, then start what is ready. now in ms of Redis time."""
     walk = _Walk(workflow, cluster, now)
-    if walk.ends_at_deadline and walk.left_ms <= 0:
-        walk.end("cancel", {"error": "its deadline has passed"})
     for event in happened:
         if not walk.running:
             break
         walk.apply(event)
+    # Last: what has come in before, a late look at it must not make undone.
+    if walk.running and walk.ends_at_deadline and walk.left_ms <= 0:
+        walk.end("cancel", {"error": "its deadline has passed"})
     walk.rescore()
     walk.dispatch()
     return walk.out

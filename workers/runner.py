@@ -55,6 +55,7 @@ class Runner:
         self._queue_empty = False
         self._waiter: asyncio.Task[bool] | None = None
         self._engine_dead = asyncio.Event()
+        self._ended_at_work = False
         self._draining = False
         self._hurried = asyncio.Event()
         self._patience_ends = math.inf
@@ -199,6 +200,8 @@ class Runner:
         try:
             await self._engine.health()
         except EngineError:
+            if not self._engine_dead.is_set():  # one that ends while we drain was told to, as we were
+                self._ended_at_work = not self._draining
             self._engine_dead.set()
         return self._engine_dead.is_set()
 
@@ -335,7 +338,7 @@ class Runner:
         held = list(self._leases.held().items())
         await end(*self._running.values())
         await self._hand_in()
-        await self._give_up(held, "ended" if self._engine_dead.is_set() else "")
+        await self._give_up(held, "ended" if self._ended_at_work else "")
 
     async def _let_finish(self, grace_s: float) -> None:
         finished = asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -48,6 +48,8 @@ SAMPLE = 100
 INSTANCE = "slow"
 MOST_RATIO = 2.0
 OPERATIONS = ("accept", "begin_step", "claim", "commit_step", "complete", "place", "survey")
+ALWAYS = OPERATIONS[:5]
+"""Whatever the policy; only a line is surveyed and placed."""
 ROOM = Room(requests=1, prefill_tokens=1 << 30, kv_tokens=1 << 30)
 LOGGED = 1_000_000
 SERVER_OPTIONS = ("--auto-aof-rewrite-percentage", "0", "--slowlog-max-len", str(LOGGED))
@@ -109,8 +111,15 @@ def measure(plan: Plan, folder: Path) -> Figures:
 
 
 def faults(figures: Figures) -> list[str]:
-    """Operations that take too long in the full cell, here or on the server."""
-    return [
+    """Operations that take too long in the full cell, or that nobody measured, and work that was lost."""
+    expected, measured = figures["empty"]["completed"], figures["against"]["few"]["server_ms"]
+    found = [
+        f"{name}: {figures[name]['completed']} requests completed, {expected} in the empty cell"
+        for name in ("few", "full")
+        if figures[name]["completed"] != expected
+    ]
+    found += [f"{name} was not measured" for name in ALWAYS if name not in measured]
+    return found + [
         f"{name} takes {ratios['p50']} times as long in the full cell ({what})"
         for what, found in figures["against"]["few"].items()
         for name, ratios in found.items()
@@ -262,6 +271,7 @@ async def timed(sites: Mapping[str, Site], plan: Plan) -> Figures:
                 if number == WARM_UP:
                     rounds.begin()
                     await cell.client.config_resetstat()
+                    await cell.client.slowlog_reset()
                     await cell.client.config_set("slowlog-log-slower-than", 0)  # from now on it tells of all
                 await rounds.one(number)
         return {name: sites[name].filled | await _told(*parts, plan.rounds) for name, parts in found.items()}

@@ -125,6 +125,7 @@ def test_who_waits_sees_what_the_workflow_waits_for(shell: Shell, tmp_path: Path
     assert error.startswith(f"Error: workflow {workflow} failed: only: ")
 
 
+@pytest.mark.slow
 def test_giving_up_and_cancelling(shell: Shell) -> None:
     code, stdout, stderr = shell.run("submit", "endless", "--id", "long-1", "--wait", "--timeout-s", "0.5")
     assert (code, stdout) == (3, "")

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import proxy
@@ -31,9 +32,7 @@ def made(kind: str, chance: Random) -> Fault:
 
 
 @pytest.fixture(scope="module")
-def network(
-    tmp_path_factory: pytest.TempPathFactory, program: Path | None
-) -> Iterator[tuple[Counted, Proxy]]:
+def network(tmp_path_factory: pytest.TempPathFactory, program: Path | None) -> Iterator[tuple[Counted, Proxy]]:
     """A deployment behind a proxy; workflows are submitted, and looked at, directly."""
     folder = tmp_path_factory.mktemp("network")
     with launch(folder, program=program) as server, Proxy(server.port) as between:

@@ -54,6 +54,7 @@ def test_a_request_whose_reply_is_lost_has_taken_effect(server: EmbeddedServer, 
         assert spoilt.cuts == 1
 
 
+@pytest.mark.slow
 def test_a_black_hole_answers_nothing_and_its_lines_stay_half_open(
     server: EmbeddedServer, spoilt: Proxy, key: str
 ) -> None:

@@ -49,6 +49,7 @@ NUMBERS = [
 KEYS = [
     "", "a", "b", "\ud800", "y" * 3000, "prompt", "messages", "tool", "args", "stages", "for_each", "repeat", "while",
     "when", "join", "quorum", "needs", "optional", "output", "inputs", "json_schema", "cancel", "workflow", "id", "v",
+    "amend", "on_deadline", "deadline_at",
 ]  # fmt: skip
 UNJSONLY = [b"\xff", msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {1: 2}, {b"k": 1}, (1 << 64) - 1]
 """What MessagePack can carry, and JSON not, or hardly."""
@@ -56,8 +57,9 @@ UNJSONLY = [b"\xff", msgpack.ExtType(5, b"x"), msgpack.Timestamp(1), {1: 2}, {b"
 CALL: dict[str, Any] = {"prompt": "say {{ inputs.a }}", "max_tokens": 8, "stop": ["end"], "requires": [], "retries": 0}
 DOCUMENTS: list[dict[str, Any]] = [
     {"workflow": "known", "inputs": {"a": "x"}, "slo_s": 30, "tenant": "acme", "v": 1},
-    {"workflow": "known", "inputs": {"a": [1, {"b": None}]}, "id": "order-1", "stream": True},
+    {"workflow": "known", "inputs": {"a": [1, {"b": None}]}, "id": "order-1", "stream": True, "on_deadline": "cancel"},
     {"cancel": "nobody", "reason": "sold out"},
+    {"amend": "order-1", "slo_s": 5},
     {"workflow": {"name": "one", "inputs": {"a": {"type": "any", "default": 1}}, "stages": {"a": CALL}}},
     {"workflow": {"name": "chain", "output": "b.output",
                   "stages": {"a": {"prompt": "x"}, "b": {"needs": ["a"], "prompt": "{{ a.output }}"}}}, "slo_s": 5},

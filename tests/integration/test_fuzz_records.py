@@ -62,6 +62,7 @@ async def told(cell: Cell) -> list[Any]:
     return (await cell.inbox.begin([("w1", -1)], 2 * MANY))[0].mail
 
 
+@pytest.mark.slow
 async def test_a_worker_goes_on_whatever_its_queue_holds(cell: Cell, server: EmbeddedServer, namespace: str) -> None:
     engine = NoopEngine(("m",))
     observer = Observer(engine, await engine.start())
@@ -95,7 +96,9 @@ async def test_a_worker_goes_on_whatever_its_queue_holds(cell: Cell, server: Emb
 
 
 messages = st.tuples(
-    st.sampled_from([b"submitted", b"completed", b"failed", b"lost", b"evacuated", b"due", b"cancel", b"paused", b""]),
+    st.sampled_from([
+        b"submitted", b"completed", b"failed", b"lost", b"evacuated", b"due", b"cancel", b"amend", b"paused", b"",
+    ]),
     st.sampled_from([b"REQUEST", b"REQUEST", b"r1", b"-", b"", b"\xff"]),
     st.sampled_from([b"a", b"a", b"b", b"nowhere", b"a@1", b"a[0]", b"a.b", b"-", b"\xff"]),
     near(FAILURE) | st.sampled_from([b"", FAILURE, b"3", b"-1", b"9" * 30, b"nan", b"x y z"]),
@@ -136,6 +139,7 @@ class Town:
         return {name: result["status"] for name, result in results.items() if result is not None}
 
 
+@pytest.mark.slow
 async def test_whatever_mail_there_is_the_others_go_on(cell: Cell, server: EmbeddedServer) -> None:
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
     town = Town(cell, seat, ["first", *(f"w{number}" for number in range(MANY)), "last"])

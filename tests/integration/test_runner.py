@@ -327,6 +327,22 @@ async def test_what_must_run_alone_does(bench: Bench) -> None:
     assert bench.engine.most == 1
 
 
+@pytest.mark.parametrize("bench", [60.0], indirect=True)
+async def test_an_engine_that_ends_with_its_worker_costs_nothing(bench: Bench) -> None:
+    """Told to stop as its worker was, by the same signal."""
+    await bench.push("one", "two")
+    await bench.engine.until(lambda engine: engine.running == 2)
+    bench.stop.set()
+    while not bench.runner.draining:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    bench.engine.dead = True
+    bench.engine.gates["r0"].set()
+    bench.engine.gates["r1"].set()
+    await bench.serving
+    assert await bench.cell.queues.reap(0, 3) == []
+    assert [type(event) for event in await bench.mail(2)] == [Evacuated, Evacuated]
+
+
 async def test_an_engine_that_seems_to_recover_from_its_death_is_dead(bench: Bench) -> None:
     """What it was running waits to be given back: there is no way back."""
     await bench.push("one")

@@ -54,18 +54,32 @@ def test_delayed_and_waiting_requests_end_with_it():
 @pytest.mark.parametrize("at_ms", [5000, 5001, 60_000])
 def test_whatever_comes_at_the_deadline_or_later_ends_it(at_ms):
     """Its wake may come after other mail, or was lost with the server's last second."""
-    bench = late("stages: {a: {prompt: p}}")
+    bench = late()
     bench.submit()
     bench.now = START + at_ms
-    bench.post(bench.completed("a", "too late"))
+    bench.post(bench.completed("a", "one of two"))
     assert (bench.status, bench.result["error"]) == ("cancelled", "its deadline has passed")
+
+
+def test_what_has_come_in_is_looked_at_first():
+    """A coordinator that looks late, as after an outage, throws no result away and no other deadline."""
+    bench = late("stages: {a: {prompt: p}}")
+    bench.submit()
+    bench.now = START + 5001
+    bench.post(Due(DEADLINE), bench.completed("a", "in time or nearly"))
+    assert (bench.status, bench.result["slo_met"]) == ("completed", False)
+    bench = late()
+    bench.submit()
+    bench.now = START + 5001
+    bench.amend(60)
+    assert bench.status == "running"
 
 
 def test_one_that_nobody_has_begun_by_then_begins_nothing():
     bench = late()
     bench.now = START + 5000
     step = bench.submit()
-    assert (bench.status, step.nodes, step.pushes, step.delays) == ("cancelled", {}, [], [])
+    assert (bench.status, step.pushes, step.delays) == ("cancelled", [], [])
 
 
 def test_it_is_ended_once():
@@ -94,13 +108,21 @@ def test_others_wait_for_no_deadline_and_go_on_after_it():
     assert (bench.status, bench.result["slo_met"]) == ("completed", False)
 
 
-@pytest.mark.parametrize(("slo_s", "left_ms"), [(60, 59_000), (2, 1_000), (0.5, -500)])
+@pytest.mark.parametrize(("slo_s", "left_ms"), [(60, 59_000), (2, 1_000)])
 def test_another_deadline_is_waited_for_instead(slo_s, left_ms):
     bench = late()
     bench.submit()
     bench.now = START + 1000
     assert bench.amend(slo_s).delays == [(DEADLINE, left_ms)]
     assert bench.status == "running"
-    bench.now = max(bench.now, START + round(1000 * slo_s))
+    bench.now = START + 1000 * slo_s
     bench.post(Due(DEADLINE))
     assert (bench.status, bench.result["slo_s"]) == ("cancelled", slo_s)
+
+
+def test_another_deadline_that_has_passed_ends_it():
+    bench = late()
+    bench.submit()
+    bench.now = START + 1000
+    bench.amend(0.5)
+    assert (bench.status, bench.result["slo_s"]) == ("cancelled", 0.5)
