@@ -15,6 +15,8 @@ from coordinator.simulator.compiled import compiled_run
 from coordinator.simulator.deciding import World
 from coordinator.simulator.workload import Workload
 
+__all__ = ["HOP_S", "Outcome", "compiled_run", "simulate"]  # compiled_run: replaced where the loop must stay Python
+
 HOP_S = 0.005
 """From a completion to the next call's being ready."""
 

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import cast
 
 import noop_job
 from chains import WARM_UP, Chains, Figures, Load, prompt
@@ -50,10 +51,10 @@ async def run(enqueue: Enqueue, load: Load) -> Figures:
 
 def notes(*, wait: bool) -> list[bytes]:
     """What jobs have told since; waits for the first if asked to."""
-    found = noop_job.connection.lpop(noop_job.NOTES, NOTES_AT_ONCE)
+    found = cast("list[bytes] | None", noop_job.connection.lpop(noop_job.NOTES, NOTES_AT_ONCE))
     if found or not wait:
         return found or []
-    return [noop_job.connection.blpop([noop_job.NOTES])[1]]
+    return [cast("tuple[bytes, bytes]", noop_job.connection.blpop([noop_job.NOTES]))[1]]
 
 
 async def main(peer: str, load: Load) -> Figures:

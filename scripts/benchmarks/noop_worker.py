@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from common import clock, logs, settings
 from workers import service
@@ -13,7 +13,7 @@ from workers.engines.protocol import Chunk, EngineCall
 class StampingEngine(NoopEngine):
     """Answers with the wall clock in ms."""
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[Chunk]:
+    async def generate(self, call: EngineCall) -> AsyncGenerator[Chunk, None]:
         async for chunk in super().generate(call):
             yield Chunk(str(clock.wall_ms()), chunk.finish_reason, chunk.usage)
 

@@ -49,7 +49,7 @@ class Instance:
     """A replica: one simulated engine."""
 
     def __init__(self, profiles: list[dict[str, Any]], time_scale: float, prefix_cache: bool) -> None:
-        self._rank = serve.get_replica_context().rank.rank
+        self._rank: int = serve.get_replica_context().rank.rank
         profile = InstanceProfile(**profiles[self._rank])
         self._engine = engine(profile, time_scale, prefix_cache=prefix_cache)
         self._begun = False

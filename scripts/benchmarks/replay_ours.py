@@ -73,7 +73,7 @@ def run(deployment: Deployment, load: Load, known: Sequence[Document], give_up_s
 
 def _commands(deployment: Deployment, profiles: Sequence[InstanceProfile]) -> dict[str, tuple[str, ...]]:
     coordinator = (sys.executable, "-m", "hexgen_flow", "coordinator", "--log-level", "WARNING")
-    commands = {"coordinator": (*coordinator, "--policy", deployment.policy)}
+    commands: dict[str, tuple[str, ...]] = {"coordinator": (*coordinator, "--policy", deployment.policy)}
     cache = "cache" if deployment.prefix_cache else "no-cache"
     for at, profile in enumerate(profiles):
         name = f"{at}-{profile.name}"

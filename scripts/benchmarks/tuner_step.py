@@ -78,8 +78,8 @@ class Cell:
 
 
 def _record(number: int, row: Any, calls: tuple[RecordedCall, ...], values: Values) -> Recorded:
-    times = (round(1000 * float(row[name])) for name in ("arrival", "deadline", "ended_at"))
-    return Recorded("w", f"t{number}", *times, POLICY, values, calls)
+    arrival_at, deadline_at, ended_at = (round(1000 * float(row[name])) for name in ("arrival", "deadline", "ended_at"))
+    return Recorded("w", f"t{number}", arrival_at, deadline_at, ended_at, POLICY, values, calls)
 
 
 def _recorded_calls(workload: Workload) -> list[tuple[RecordedCall, ...]]:
@@ -111,7 +111,7 @@ def tuned(workload: Workload, cluster: str, alpha: float) -> Cell:
     try:
         simulation.simulate(workload, cell.profiles, cell.rules)
     finally:
-        loop.ready, simulation.compiled_run = ready, compiled_run  # type: ignore[assignment]
+        loop.ready, simulation.compiled_run = ready, compiled_run
     return cell
 
 

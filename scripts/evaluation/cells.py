@@ -139,9 +139,11 @@ class Cell:
         """The highest rate that is good; of the best `hexgen`, each r is only asked to beat those before it."""
         guess, best = GUESS * len(self.profiles), 0.0
         for rules in rules_of(policy):
-            best = highest(
-                lambda rate, rules=rules: good(self.outcomes(rules, rate, oracle=policy == ORACLE)), guess, best, WIDTH
-            )
+
+            def is_good(rate: float, rules: Rules = rules) -> bool:
+                return good(self.outcomes(rules, rate, oracle=policy == ORACLE))
+
+            best = highest(is_good, guess, best, WIDTH)
         return best
 
 

@@ -1,6 +1,6 @@
 """The figures as tables in Markdown. Their places in the document are from <!-- figures: NAME --> to <!-- end -->."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 Rows = Sequence[dict[str, Any]]
 
 
-def tables(sections: dict[str, Rows]) -> dict[str, str]:
+def tables(sections: Mapping[str, Rows]) -> dict[str, str]:
     """A table for each name of a place in the document."""
     made: dict[str, str] = {}
     for name, rows in sections.items():

@@ -5,6 +5,7 @@ best of 16 values of its one number, in hindsight, on the same seeds.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -159,19 +160,17 @@ def done(job: Job) -> dict[str, Row]:
 
 def jobs(traces: Sequence[str], full: bool, only: Sequence[str]) -> list[Job]:
     """What is to be done. In full: all traces and clusters; else a sketch that only shows that all of it works."""
-    usual = {"workflows": 500, "seeds": 5} if full else {"workflows": 60, "seeds": 2}
+    usual = partial(Cell, workflows=500, seeds=5) if full else partial(Cell, workflows=60, seeds=2)
     some = list(traces) if full else list(traces[:1])
     clusters = ["hetero1", "hetero2", "mixed12"] if full else ["hetero1"]
     found: list[Job] = []
     for cache, arrivals, cluster, trace in product((False, True), ("poisson", "gamma", "step"), clusters, some):
         names = _wanted(cache, arrivals, cluster, last=trace == some[-1])
-        found.append((Cell(trace, cluster, cache, arrivals, **usual), names))
+        found.append((usual(trace, cluster, cache, arrivals), names))
     for cache, cluster, trace in product((False, True), clusters[:2], some):
-        found.append((Cell(trace, cluster, cache, kv=0.5, **usual), ("hardship",)))
-        found.append((Cell(trace, cluster, cache, error=0.3, **usual), ("hardship",)))
-    found += [
-        (Cell(SINGLES, cluster, cache, **usual), ("tenants",)) for cache in (False, True) for cluster in clusters[:2]
-    ]
+        found.append((usual(trace, cluster, cache, kv=0.5), ("hardship",)))
+        found.append((usual(trace, cluster, cache, error=0.3), ("hardship",)))
+    found += [(usual(SINGLES, cluster, cache), ("tenants",)) for cache in (False, True) for cluster in clusters[:2]]
     chosen = [(cell, tuple(name for name in names if name in only)) for cell, names in found]
     return [job for job in chosen if job[1]]
 
