@@ -148,7 +148,8 @@ class Node:
 
     `left`: copies that must still complete; `round`: the current round of a repeat; `attempt`: attempts that failed;
     `error`: why it has failed, or is not queued now; `prompt_tokens`: its prompt's length as counted by an engine that
-    had no room for it, else 0; `waiting_since`: ms of Redis time since when no instance could take it, else 0.
+    had no room for it, else 0; `waiting_since`: ms of Redis time since when no instance could take it, else 0;
+    `completed_at`: ms of Redis time at the step that took its output, else 0 (so too where an older version took it).
     """
 
     status: str = "pending"
@@ -160,6 +161,7 @@ class Node:
     error: str = ""
     prompt_tokens: int = 0
     waiting_since: int = 0
+    completed_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

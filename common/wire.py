@@ -119,7 +119,7 @@ def unpack_head(data: bytes) -> Head:
 def pack_node(node: Node) -> bytes:
     """See `Node`."""
     fields = (node.status, node.left, node.round, node.request, node.phase, node.attempt, node.error)
-    rare = (node.prompt_tokens, node.waiting_since)
+    rare = (node.prompt_tokens, node.waiting_since, node.completed_at)
     return pack((*fields, *rare) if any(rare) else fields)
 
 

@@ -129,7 +129,7 @@ class _Walk(Ledger):
             return
         at = find(self._definition, event.node)
         self._outputs[event.node] = event.outcome
-        self.move_request(event.node, "complete")
+        self.move_request(event.node, "complete", completed_at=self.now)
         self.out.outcomes.append((at.spec, event.outcome))
         self._round_ended(at)
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from common import clock
 from common.errors import InvalidDocument
-from common.events import Completed
+from common.events import Completed, Outcome
+from common.model import Node
 from common.policy.registry import policy
 from common.policy.rules import Rules
 from common.settings import Settings
@@ -99,7 +100,7 @@ class Desk:
         if look.nodes is None or look.head is None:
             assert known is not None
             return known
-        outputs = known.outputs if known is not None and known.head == look.head else {}
+        outputs = _still_true(known, look.nodes) if known is not None and known.head == look.head else {}
         definition = await self.definition(look.head.definition)
         found = Workflow(name, look.head, definition, look.version, look.nodes, outputs)
         fresh = {event.node for event in look.mail if isinstance(event, Completed)}
@@ -139,6 +140,15 @@ class Desk:
         if len(self._definitions) > DEFINITIONS_AT_HAND:
             self._definitions.popitem(last=False)
         return definition
+
+
+def _still_true(known: Workflow, nodes: Mapping[str, Node]) -> dict[str, Outcome]:
+    """The remembered outputs of nodes that completed in the steps remembered, not in others after a failover."""
+    return {
+        key: output
+        for key, output in known.outputs.items()
+        if key in nodes and 0 < nodes[key].completed_at == known.nodes[key].completed_at
+    }
 
 
 def request_ids() -> Iterator[str]:

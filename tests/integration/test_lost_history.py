@@ -1,5 +1,8 @@
 """A failover has lost the last steps: coordinators that remember them go on from what the new master knows."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from operations_bench import LEASE_MS, PROFILE, ROOM
 
@@ -8,6 +11,7 @@ from common.settings import load
 from common.store.cell import Cell
 from common.store.queues import Seat
 from common.store.scripts import call_id
+from common.wire import pack_node
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
@@ -16,6 +20,12 @@ TWO = {
     "name": "two",
     "stages": {"a": {"prompt": "say a"}, "b": {"needs": ["a"], "prompt": "say {{ a.output }}"}},
     "output": "b.output",
+}
+BOTH = TWO | {"output": "a.output ~ ' / ' ~ b.output"}
+THREE = {
+    "name": "three",
+    "stages": TWO["stages"] | {"c": {"needs": ["b"], "prompt": "say {{ b.output }}"}},
+    "output": "a.output ~ b.output ~ c.output",
 }
 Past = dict[bytes, tuple[int, bytes]]
 
@@ -55,3 +65,61 @@ async def test_a_step_that_was_lost_is_not_remembered_as_the_one_made_instead(ce
     result = await cell.records.result(workflow)
     assert result is not None
     assert result["output"] == "b"
+
+
+async def test_an_output_that_was_lost_is_not_remembered_as_the_one_given_instead(cell: Cell) -> None:
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+    first, second = (Desk(cell, load(policy="hexgen")) for _ in range(2))
+    workflow = await cell.records.submit({"workflow": BOTH})
+    await intake(first)
+    await completions(first)
+    past = await replicated(cell)
+    await answer(cell, seat, "LOST")
+    await completions(first)
+    await fail_over(cell, past)
+    await answer(cell, seat, "KEPT")
+    await completions(second)
+    await answer(cell, seat, "b of KEPT")
+    await completions(first)
+    result = await cell.records.result(workflow)
+    assert result is not None
+    assert result["output"] == "KEPT / b of KEPT"
+
+
+@pytest.mark.parametrize("taken_by", ["this version", "an older one"])
+async def test_an_output_is_fetched_once_where_it_is_known_who_took_it(
+    cell: Cell, taken_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+    first, second = (Desk(cell, load(policy="hexgen")) for _ in range(2))
+    workflow = await cell.records.submit({"workflow": THREE})
+    await intake(first)
+    await completions(first)
+    await answer(cell, seat, "a")
+    await completions(first)
+    if taken_by == "an older one":
+        await forget_when(cell, workflow, first)
+    await answer(cell, seat, "b")
+    await completions(second)
+    await answer(cell, seat, "c")
+    fetched: list[str] = []
+    outputs = cell.inbox.outputs
+
+    async def fetch(name: str, nodes: Sequence[str]) -> dict[str, Outcome]:
+        fetched.extend(nodes)
+        return await outputs(name, nodes)
+
+    monkeypatch.setattr(cell.inbox, "outputs", fetch)
+    await completions(first)
+    assert sorted(fetched) == (["b"] if taken_by == "this version" else ["a", "b"])
+    result = await cell.records.result(workflow)
+    assert result is not None
+    assert result["output"] == "abc"
+
+
+async def forget_when(cell: Cell, workflow: str, desk: Desk) -> None:
+    """Stage `a`, in store and memory, as a version has written it that does not tell when it completed."""
+    known = desk.at_hand(workflow)
+    assert known is not None
+    known.nodes["a"] = replace(known.nodes["a"], completed_at=0)
+    await cell.client.hset(cell.keys.workflow(workflow), "n:a", pack_node(known.nodes["a"]))

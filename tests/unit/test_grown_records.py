@@ -11,7 +11,7 @@ from common.recorded import Recorded, RecordedCall
 
 NEW = ["of a later version", 7]
 HEAD = Head("acme", "w", "d", {"a": 1}, Slo(1, 2), "msgpack", True, on_deadline="cancel")
-NODE = Node("running", 2, 1, "r1", "queued", 3, "no room", 40, 50)
+NODE = Node("running", 2, 1, "r1", "queued", 3, "no room", 40, 50, 60)
 OUTCOME = Outcome("x", "a", 1, 2, Usage(3, 4, 5), 6)
 SAMPLING = Sampling(9, 0.5, 0.9, ("end",), 7, {"type": "string"})
 LLM = LlmCall("say it", None, "m", SAMPLING)

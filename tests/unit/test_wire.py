@@ -44,8 +44,9 @@ heads = st.builds(
     encoding=encodings, stream=st.booleans(), on_deadline=st.sampled_from(["continue", "cancel"]),
 )  # fmt: skip
 nodes = st.builds(
-    Node, status=texts, left=naturals, round=naturals, request=texts, phase=texts, attempt=naturals, error=texts
-)
+    Node, status=texts, left=naturals, round=naturals, request=texts, phase=texts, attempt=naturals, error=texts,
+    prompt_tokens=naturals, waiting_since=naturals, completed_at=naturals,
+)  # fmt: skip
 samplings = st.builds(
     Sampling, max_tokens=naturals, temperature=numbers, top_p=numbers, stop=st.lists(texts, max_size=3).map(tuple),
     seed=st.none() | naturals, json_schema=st.none() | mappings,
