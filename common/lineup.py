@@ -31,7 +31,8 @@ class Asked:
 class Standing:
     """A ready instance: what it last said of itself (None: nothing), its prefix cache, and the requests bound to it.
 
-    queued: not claimed yet; claimed: by this incarnation, and neither handed in nor given back.
+    queued: not claimed yet; claimed: by this incarnation, and neither handed in nor given back. alone: one that must
+    run alone runs there or is among the next: nothing more goes there before that one has ended.
     """
 
     instance: Instance
@@ -39,14 +40,15 @@ class Standing:
     cache: frozenset[bytes] = frozenset()
     queued: tuple[str, ...] = ()
     claimed: tuple[str, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
     """The heads of the line's lanes, by their keys, and all ready instances at one instant, in ms of Redis time.
 
-    plans: how many had been carried out by then; tokens, keys_ms: of the line's requests, see `Asked`. With nothing in
-    the line there are no instances either.
+    plans: how many had been carried out by then; tokens, keys_ms: of the line's requests, see `Asked`; alone: those of
+    the line that must run alone. With nothing in the line there are no instances either.
     """
 
     now: int
@@ -55,6 +57,7 @@ class Lineup:
     standings: tuple[Standing, ...]
     tokens: tuple[str, ...] = ()
     keys_ms: tuple[int, ...] = ()
+    alone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,9 @@ def plan(seen: Lineup, asked: Mapping[str, Asked], rules: Rules, dice: Callable[
     if any(map(is_open, candidates)) or rules.dispatch != LEAST_COST:
         cached = [_cached(asked[name], able[name], seen.standings) for name in first]
         _choose(rules, calls, candidates, cached, dice, targets)
-    starts = tuple(
-        (request, seen.standings[m].instance) for request, m in zip(requests, targets, strict=True) if m != NONE
-    )
+    starts = [(request, seen.standings[m].instance) for request, m in zip(requests, targets, strict=True) if m != NONE]
     unserved = tuple(name for name in seen.line if not any(able.get(name, ())))
-    return Plan(starts, unserved)
+    return Plan(tuple(_apart(starts, seen.alone)), unserved)
 
 
 def placements(found: Plan, cost_ms: Callable[[Asked, Instance], int]) -> list[Placement]:
@@ -113,8 +111,12 @@ def demand(request: Asked) -> Demand:
 
 
 def _cached(request: Asked, able: Sequence[bool], standings: Sequence[Standing]) -> list[int]:
-    """Tokens of the prompt in the prefix cache of each instance; negative if that cannot serve the request."""
-    return [cached_tokens(request, at) if can else NONE for can, at in zip(able, standings, strict=True)]
+    """Tokens of the prompt in the prefix cache of each instance; negative if that cannot serve the request, or not
+    before another has run alone there.
+    """
+    return [
+        cached_tokens(request, at) if can and not at.alone else NONE for can, at in zip(able, standings, strict=True)
+    ]
 
 
 def cached_tokens(request: Asked, standing: Standing) -> int:
@@ -203,6 +205,16 @@ def _choose(
         line.plan(calls, everyone, len(calls), candidates, len(candidates), cached, rules.weights, targets)
     else:
         targets[:] = [_chosen(rules, *call, candidates, dice) for call in zip(calls, cached, strict=True)]
+
+
+def _apart(starts: Sequence[tuple[Asked, Instance]], alone: frozenset[str]) -> Iterator[tuple[Asked, Instance]]:
+    """Without those that would follow one that must run alone: they stay in the line for the next plan."""
+    shut = set()
+    for request, instance in starts:
+        if instance.id not in shut:
+            yield request, instance
+        if request.request in alone:
+            shut.add(instance.id)
 
 
 def _chosen(

@@ -47,14 +47,15 @@ class Line:
         if line:
             self._known = {name: known for name, known in (self._read(parts) for parts in seen) if known is not None}
         standings = [
-            self._known[name].standing(load, queued, claimed)
-            for name, load, queued, claimed in ((parts[0].decode(), parts[4], *parts[7:]) for parts in seen)
+            self._known[name].standing(load, queued, claimed, alone=bool(alone))
+            for name, load, queued, claimed, alone in ((parts[0].decode(), parts[4], *parts[7:]) for parts in seen)
             if name in self._known
         ]
-        in_order = sorted(zip(map(float, line[1::3]), line[::3], line[2::3], strict=True))
-        requests = _names([request for _, request, _ in in_order])
-        tokens, keys_ms = _names([token for *_, token in in_order]), tuple(int(key) for key, *_ in in_order)
-        return Lineup(int(now), int(plans), requests, tuple(standings), tokens, keys_ms)
+        in_order = sorted(zip(map(float, line[1::4]), line[::4], line[2::4], line[3::4], strict=True))
+        requests = _names([request for _, request, *_ in in_order])
+        tokens, keys_ms = _names([token for *_, token, _ in in_order]), tuple(int(key) for key, *_ in in_order)
+        alone = frozenset(_names([request for _, request, _, alone in in_order if alone]))
+        return Lineup(int(now), int(plans), requests, tuple(standings), tokens, keys_ms, alone)
 
     def _read(self, parts: Sequence[Any]) -> "tuple[str, _Known | None]":
         name, epoch, version, cache = parts[0].decode(), parts[1], parts[5], parts[6]
@@ -111,10 +112,12 @@ class _Known:
         self.held = (epoch, version)
         self._cache = frozenset(cache[at : at + HASH_BYTES] for at in range(0, len(cache), HASH_BYTES))
 
-    def standing(self, load: bytes | None, queued: Sequence[bytes], claimed: Sequence[bytes]) -> Standing:
+    def standing(
+        self, load: bytes | None, queued: Sequence[bytes], claimed: Sequence[bytes], *, alone: bool
+    ) -> Standing:
         if load != self._load:
             self._load, self._said = load, self._read(load)
-        return Standing(*self._said, self._cache, _names(queued), _names(claimed))
+        return Standing(*self._said, self._cache, _names(queued), _names(claimed), alone)
 
     def _read(self, load: bytes | None) -> tuple[Instance, InstanceLoad | None]:
         try:

@@ -67,7 +67,8 @@ class Planner:
         if not found.starts:
             return given_back > 0
         placed = await line.place(seen.plans, placements(found, self._cost_ms))
-        return placed is None or len(placed) >= AHEAD or given_back > 0
+        apart = any(request.request in seen.alone for request, _ in found.starts)
+        return placed is None or len(placed) >= AHEAD or given_back > 0 or apart
 
     async def _plan(self, seen: Lineup) -> Plan:
         """Of the records that it needs, those read before are not read again, unless an attempt was made since, or the

@@ -1,5 +1,7 @@
 """The line on a real server: what a planner sees, how it places, and how requests come back into the line."""
 
+from dataclasses import replace
+
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, queued
 
@@ -66,6 +68,23 @@ async def test_a_planner_sees_the_line_and_all_that_instances_have_at_one_instan
     assert second.key_ms == await key(cell, "r2", LINE)
     assert second.characters == len("prompt of t")
     assert (asked["r1"].requires, asked["r1"].features, asked["r1"].model) == ({"fast"}, {"chat"}, None)
+
+
+async def test_a_planner_sees_where_one_that_must_run_alone_waits_or_runs(cell: Cell) -> None:
+    seat = await lined_up(cell, *(late(f"r{number}", f"s{number}", offset_ms=number) for number in range(4)))
+    await cell.client.hset(cell.keys.request("r1"), "alone", 1)
+
+    async def alone() -> tuple[frozenset[str], bool]:
+        seen = await cell.line.survey(64)
+        return seen.alone, seen.standings[0].alone
+
+    assert await alone() == ({"r1"}, False)
+    await place(cell, seat, "r0", "r1", "r2")
+    assert await alone() == (frozenset(), True)
+    for turn, (running, shut) in enumerate([("r0", True), ("r1", True), ("r2", False)]):
+        (claim,) = await cell.queues.claim(seat, f"c{turn}", LEASE_MS, replace(ROOM, requests=1))
+        assert (claim.request, *await alone()) == (running, frozenset(), shut)
+        await cell.queues.finish([(claim.request, claim.token, Outcome("x"))])
 
 
 DEMANDS: tuple[dict[str, object], ...] = (

@@ -259,3 +259,29 @@ async def test_however_many_wait_for_one_instance_no_other_is_idle(
     assert await bench.waiting(LINE) == 1201 > MOST_SEEN
     await bench.planner()
     assert (await bench.waiting("a") > 0, await bench.waiting("b")) == (True, 1)
+
+
+@pytest.mark.parametrize("policy", ["flow", "ray"])
+async def test_where_one_runs_alone_nothing_waits_behind_it_that_another_instance_can_take(
+    cell: Cell, policy: str
+) -> None:
+    bench = Bench(cell, policy)
+    alone = await bench.join("a", labels=["only"])
+    await bench.submit("first", "poison", requires=["only"])
+    _, request = (await cell.line.survey(AHEAD)).line
+    await cell.client.hset(cell.keys.request(request), "alone", 1)
+    await bench.join("b", profile=replace(PROFILE, prefill_tokens_per_s=1000.0))
+    await bench.submit("only", requires=["only"])
+    await bench.submit(*(f"w{number}" for number in range(5)))
+    await bench.planner()
+    assert (await bench.waiting("a"), await bench.waiting("b"), await bench.waiting(LINE)) == (2, 5, 1)
+    await bench.finish(*await bench.claim(alone))
+    (claim,) = await cell.queues.claim(alone, call_id(), LEASE_MS, replace(ROOM, empty=True))
+    await clock.sleep(UNSERVED_S)
+    await bench.submit("w5")
+    await bench.planner()
+    assert await bench.waiting("a") == 0
+    assert await bench.waiting(LINE) + await bench.waiting("b") == 7
+    await bench.finish(claim)
+    await bench.planner()
+    assert "only" in [claim.workflow for claim in await bench.claim(alone)]

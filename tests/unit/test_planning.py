@@ -75,6 +75,24 @@ def test_nothing_starts_where_a_chunk_is_to_be_prefilled_already(closed: Standin
     assert found.unserved == ()
 
 
+@pytest.mark.parametrize("name", ["flow", "ray"])
+def test_nothing_starts_where_one_runs_alone_but_what_only_that_instance_can_take_is_not_unserved(name: str) -> None:
+    line = [asked("fast only", requires=frozenset({"big"})), *(asked(f"r{n}", prompt=1) for n in range(4))]
+    alone = Standing(FAST, told(runs("x", 1)), claimed=("x",), alone=True)
+    found = planned(line, alone, Standing(replace(SLOW, labels=frozenset()), told()), name=name)
+    assert where(found) == {f"r{n}": "slow" for n in range(4)}
+    assert found.unserved == ()
+
+
+@pytest.mark.parametrize("name", ["flow", "ray"])
+def test_none_that_is_less_urgent_goes_where_one_goes_that_must_run_alone(name: str) -> None:
+    line = tuple(asked(f"r{n}", prompt=1) for n in range(4))
+    seen = Lineup(NOW, 0, tuple(one.request for one in line), (Standing(FAST, told()),), alone=frozenset({"r1"}))
+    found = plan(seen, {one.request: one for one in line}, policy(name), Random(1).random)
+    assert where(found) == {"r0": "fast", "r1": "fast"}
+    assert found.unserved == ()
+
+
 def test_what_an_instance_tells_is_not_counted_twice() -> None:
     found = planned([asked("r1")], Standing(FAST, told(runs("x", 5000)), claimed=("x",)), known=[asked("x", 5000)])
     assert where(found) == {"r1": "fast"}
