@@ -9,11 +9,12 @@
 local record = p .. 'request:' .. ARGV[1]
 local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
+-- What its workflow waits for comes first, what is counted last: a right that the user lacks costs no more than a count.
+if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
+  try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read
+end
 detach(ARGV[1])
 wake_line()
 discharge(ARGV[1], ARGV[4])
 redis.call('HINCRBY', p .. 'served', instance, 1)
-if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
-  try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read
-end
 return 1

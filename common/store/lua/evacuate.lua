@@ -6,7 +6,6 @@
 --@include post
 --@include queue
 --@include tenant
---@include tell
 --@include give_back
 --@include seat
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])

@@ -6,10 +6,10 @@
 --@include post
 --@include queue
 --@include tenant
---@include tell
 local token, workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. ARGV[1], 'token', 'workflow', 'node'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
+local told = post(workflow, 'failed ' .. ARGV[1] .. ' ' .. node .. ' ' .. ARGV[3]) -- first, as in complete
 detach(ARGV[1])
 wake_line()
-tell(ARGV[1], workflow, 'failed ' .. ARGV[1] .. ' ' .. node .. ' ' .. ARGV[3])
+if not told then discharge(ARGV[1], '') end -- nobody asks for it again, see tell
 return 1

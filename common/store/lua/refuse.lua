@@ -8,8 +8,8 @@
 --@include bury
 --@include reply
 if #redis.call('XRANGE', p .. 'submissions', ARGV[1], ARGV[1]) == 0 then return 0 end
+reply(ARGV[1], 'rejected', ARGV[2], ARGV[3], ARGV[4]) -- first: refused by a missing right, the entry is still there
 settle('submissions', ARGV[1])
 if ARGV[5] ~= '' then bury(ARGV[1], '', '', ARGV[5], ARGV[6]) end
-reply(ARGV[1], 'rejected', ARGV[2], ARGV[3], ARGV[4])
 redis.call('HINCRBY', p .. 'ended', 'rejected', 1)
 return 1

@@ -6,9 +6,9 @@
 --@include post
 --@include queue
 --@include tenant
---@include tell
 --@include give_back
 local token, workflow, node = unpack(redis.call('HMGET', p .. 'request:' .. ARGV[1], 'token', 'workflow', 'node'))
-if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
+if token ~= ARGV[2] or not redis.call('ZSCORE', p .. 'leases', ARGV[1]) then return 0 end
+redis.call('ZREM', p .. 'leases', '') -- a removal first, of nothing: after it a full Redis takes the writes too
 give_back(ARGV[1], workflow, node)
 return 1

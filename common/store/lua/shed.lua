@@ -8,8 +8,9 @@
 --@include reply
 local shed, told = p .. 'shed', 0
 for i = 3, #ARGV, 3 do
-  if settle('submissions', ARGV[i]) == 1 then
-    reply(ARGV[i], 'rejected', ARGV[i + 1], ARGV[i + 2], ARGV[1])
+  if #redis.call('XRANGE', p .. 'submissions', ARGV[i], ARGV[i]) == 1 then
+    reply(ARGV[i], 'rejected', ARGV[i + 1], ARGV[i + 2], ARGV[1]) -- first, as in refuse
+    settle('submissions', ARGV[i])
     redis.call('RPUSH', shed, ARGV[i])
     told = told + 1
   end

@@ -44,13 +44,14 @@ local function recount(instance)
   redis.call('HSET', p .. 'backlog', instance, load_ms)
 end
 
--- detach: take a request off its instance (queue, lease and backlog); its record stays, so its token goes on counting.
+-- detach: take a request off its instance (queue, backlog and, unless it is kept, lease); its record stays, so its token goes on
+-- counting.
 -- Returns false where its record is lost: whoever knows where it was must take it from there. A lease of it runs out, see reap.
-local function detach(id)
+local function detach(id, keep_lease)
   local key = p .. 'request:' .. id
   local instance, load_ms = unpack(try('HMGET', key, 'instance', 'load_ms') or {})
   if not (instance or load_ms) then return false end
-  redis.call('ZREM', p .. 'leases', id)
+  if not keep_lease then redis.call('ZREM', p .. 'leases', id) end
   if not instance then return true end
   unqueue(id, queue_of(id, instance))
   redis.call('SREM', p .. 'claimed:' .. instance, id)
