@@ -26,6 +26,7 @@ class Janitor:
             await desk.cell.instances.remove(instance)
         await desk.cell.instances.forget_counts()
         await desk.cell.instances.forget_tenants()
+        await desk.cell.inbox.forget_ended()
         await desk.cell.inbox.forget_consumers(int(FORGET_S * 1000))
         await clock.sleep(PAUSE_S)
 

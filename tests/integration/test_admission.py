@@ -10,9 +10,12 @@ from common.errors import InvalidDocument
 from common.events import Outcome
 from common.model import LINE, TOOLS, Head, Slo, Usage
 from common.policy.fairness import price
+from common.settings import load
 from common.store.cell import Cell
 from common.store.inbox import Commit, End
 from common.store.limits import DEFAULTS, Full
+from coordinator.desk import Desk
+from coordinator.loops.janitor import Janitor
 
 MINUTE_MS = 60_000
 
@@ -103,6 +106,38 @@ async def test_a_damaged_workflow_counts_no_more_once_it_has_ended(cell: Cell, d
     assert await counts(cell) == ({b"acme": b"1"}, {b"w2"})
     await end(cell, "w2")
     assert await cell.client.exists(cell.keys.running, cell.keys.workflow_tenants) == 0
+
+
+async def ended_by_an_older_version(cell: Cell, workflow: str) -> None:
+    """It knows nothing of what is counted; all else is done, and the id may be used again."""
+    await cell.client.zrem(cell.keys.live, workflow)
+    await cell.client.delete(*(f"{cell.keys.workflow(workflow)}{part}" for part in ("", ":events", ":mailbox")))
+
+
+async def test_what_an_older_version_has_ended_is_counted_no_more(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        await submit(cell, f"w{number}", "acme" if number % 2 else "other")
+    assert await cell.inbox.forget_ended() == 0
+    for number in range(5):
+        await ended_by_an_older_version(cell, f"w{number}")
+    with monkeypatch.context() as few:
+        few.setattr("common.store.inbox.DOUBTED", 2)
+        assert await cell.inbox.forget_ended() in (1, 2)
+        while (await counts(cell))[1] != {b"w5"}:
+            assert await cell.inbox.forget_ended() <= 2
+    assert await cell.inbox.forget_ended() == 0
+    assert await counts(cell) == ({b"acme": b"1"}, {b"w5"})
+    await ended_by_an_older_version(cell, "w5")
+    await Janitor(Desk(cell, load(policy="hexgen")))()
+    assert await counts(cell) == ({}, set())
+
+
+async def test_an_id_that_an_older_version_has_ended_counts_once_when_it_is_used_again(cell: Cell) -> None:
+    await submit(cell, "w1")
+    for tenant in ("acme", "other"):
+        await ended_by_an_older_version(cell, "w1")
+        assert await submit(cell, "w1", tenant) == "accepted"
+        assert await counts(cell) == ({tenant.encode(): b"1"}, {b"w1"})
 
 
 async def owed_ms(cell: Cell, tenant: str = "acme") -> float:

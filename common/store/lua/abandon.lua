@@ -7,6 +7,7 @@
 --@include queue
 --@include tenant
 --@include pace
+--@include uncount
 --@include finish
 --@include settle
 --@include bury

@@ -13,6 +13,7 @@
 --@include pace
 --@include admission
 --@include reply
+--@include uncount
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
@@ -25,6 +26,7 @@ else
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
     'accepted:json', ARGV[9], 'accepted:msgpack', ARGV[10])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
+  uncount(ARGV[1]) -- of an earlier use of the id that a coordinator of an older version has ended
   redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
   redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
   local definition = p .. 'definition:' .. ARGV[5]

@@ -15,6 +15,7 @@
 --@include tenant
 --@include limits
 --@include pace
+--@include uncount
 --@include finish
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]

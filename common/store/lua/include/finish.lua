@@ -10,8 +10,5 @@ local function finish(workflow, status, result, ttl_ms)
   redis.call('ZREM', p .. 'live', workflow)
   redis.call('HINCRBY', p .. 'ended', status, 1)
   count_end()
-  local tenant = redis.call('HGET', p .. 'workflow_tenants', workflow)
-  if not tenant then return end
-  redis.call('HDEL', p .. 'workflow_tenants', workflow)
-  if redis.call('HINCRBY', p .. 'running', tenant, -1) <= 0 then redis.call('HDEL', p .. 'running', tenant) end
+  uncount(workflow)
 end
