@@ -14,6 +14,8 @@ from common.store.scripts import Scripts, call_id
 ENDINGS = ("completed", "failed", "cancelled", "rejected", "shed")
 """How a workflow, or its submission, can end; counted always. Those that limits refused are `shed`."""
 PAGE = 100
+DEADLINE = b" @deadline"
+"""What ends a member of `delayed` that is no request: a workflow is to be ended then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class Records:
             return None
         nodes = {name[2:].decode(): wire.unpack_node(data) for name, data in fields.items() if name.startswith(b"n:")}
         return fields[b"status"].decode(), wire.unpack_head(fields[b"head"]), nodes
+
+    async def head(self, workflow: str) -> Head | None:
+        """The head of a workflow that is kept, else None; the rest of it is not read."""
+        with translated():
+            data = await self._client.hget(self._keys.workflow(workflow), "head")
+        return None if data is None else wire.unpack_head(data)
 
     async def result(self, workflow: str) -> Json | None:
         """The result document, or None while there is none."""
@@ -134,7 +142,8 @@ class Records:
         """How many workflows run, have ended in each way, wait to be read, how many dead letters are kept, and where
         requests are.
 
-        `rejected` are submissions, also cancellations; `shed` are those that limits refused.
+        `rejected` are submissions, also cancellations; `shed` are those that limits refused. Deadlines at which
+        workflows are to be ended are not counted as delayed.
         """
         keys = self._keys
         with translated():
@@ -143,13 +152,14 @@ class Records:
             pipeline.zcard(keys.live)
             pipeline.xlen(keys.submissions)
             pipeline.xlen(keys.dead)
-            pipeline.zcard(keys.delayed)
+            pipeline.zrange(keys.delayed, 0, -1)
             pipeline.zcard(keys.leases)
             pipeline.hgetall(keys.ended)
             for lane in (LINE, *lanes):
                 pipeline.zcard(keys.queue(lane))
             live, submissions, dead, delayed, leases, ended, *line = await pipeline.execute()
-        counts = {"running": live, "submitted": submissions, "dead": dead, "delayed": delayed}
+        counts = {"running": live, "submitted": submissions, "dead": dead}
+        counts["delayed"] = sum(not member.endswith(DEADLINE) for member in delayed)
         counts |= {"in_line": sum(line), "claimed": leases}
         return counts | dict.fromkeys(ENDINGS, 0) | {status.decode(): int(count) for status, count in ended.items()}
 

@@ -184,8 +184,8 @@ async def _refuse_hopeless(desk: Desk, workflow: str, definition: Definition, de
 
 
 async def _amend(desk: Desk, name: str, submission: Submission, entry: str) -> None:
-    known = await desk.cell.records.workflow(name)
-    slo = None if known is None else _slo(submission, known[1].slo.arrival_at, desk.settings.default_slo_s)
+    head = await desk.cell.records.head(name)
+    slo = None if head is None else _slo(submission, head.slo.arrival_at, desk.settings.default_slo_s)
     if slo is None or not await desk.cell.inbox.amend(name, slo.deadline_at, entry):
         raise InvalidDocument("amend", f"no workflow {name!r} is running")
 

@@ -267,6 +267,18 @@ async def test_what_cannot_be_amended_is_refused(cell: Cell, document: dict[str,
     assert "amended" not in [kind for kind, _ in await bench.told("w1")]
 
 
+async def test_an_amendment_needs_no_more_of_a_workflow_than_its_head(cell: Cell) -> None:
+    bench = Bench(cell, "hexgen")
+    await bench.submit("w1")
+    await cell.client.hset(cell.keys.workflow("w1"), "n:s", b"\xc1")
+    await cell.records.submit({"amend": "w1", "slo_s": 5})
+    await intake(bench.desk)
+    assert await cell.dead.all() == []
+    look = (await cell.inbox.begin([("w1", -1)], 10))[0]
+    assert look.head is not None
+    assert look.mail == [AmendAsked(look.head.slo.arrival_at + 5000)]
+
+
 async def test_an_amendment_that_comes_as_the_workflow_ends_is_no_harm(cell: Cell) -> None:
     bench, seat = Bench(cell, "hexgen"), await join(cell)
     await bench.submit("w1")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from common import clock, wire
+from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import InstanceProfile, Slo
 from common.settings import load
@@ -110,6 +111,15 @@ async def test_one_that_completes_before_leaves_no_wake_behind(bench: Bench) -> 
         (claim,) = await bench.cell.queues.claim(bench.seat, call_id(), 60_000, ROOM)
     assert (await bench.result())["status"] == "completed"
     assert await bench.is_clean()
+
+
+async def test_a_wake_is_not_counted_as_a_request_that_is_delayed(bench: Bench) -> None:
+    claim = await bench.start(on_deadline="cancel")
+    assert (await bench.cell.records.counts())["delayed"] == 0
+    await bench.cell.queues.finish([(claim.request, claim.token, AttemptFailed("no"))])
+    await completions(bench.desk())
+    assert await bench.cell.client.zcard(bench.cell.keys.delayed) == 2
+    assert (await bench.cell.records.counts())["delayed"] == 1
 
 
 async def test_others_have_no_wake(bench: Bench) -> None:
