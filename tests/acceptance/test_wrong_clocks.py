@@ -19,7 +19,7 @@ SOON_S = 300
 def test_workers_and_coordinator_an_hour_off(
     namespace: str, tmp_path: Path, program: Path | None, ahead_h: int
 ) -> None:
-    with launch(tmp_path, program=program) as server, Counted(server, namespace, tmp_path, HEXGEN_LEASE_S="6") as cell:
+    with launch(tmp_path, program=program) as server, Counted(server, namespace, tmp_path, HEXGEN_LEASE_S="30") as cell:
         off = {"one": ahead_h, "coordinator": -ahead_h, "tools": ahead_h}
         cell.own = {name: clock(hours) for name, hours in off.items()}
         cell.begin("--engine", "simulated", "--responder", "echo")
