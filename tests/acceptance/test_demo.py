@@ -55,6 +55,7 @@ def test_the_demo_reports_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_demo_without_a_word_of_python(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hexgen_flow", "demo", "--keep", str(tmp_path), "--rate", "5"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -16,6 +16,7 @@ from deployment import Deployment, chain
 
 from common.store.embedded import EmbeddedServer
 
+pytestmark = pytest.mark.slow
 LINGER = {"prompt": "linger", "max_tokens": 1_000_000, "requires": ["slow"]}
 
 
@@ -115,7 +116,6 @@ def test_a_workflow_that_failed_is_1_and_says_why(shell: Shell) -> None:
     assert shown["stages"]["s0"]["status"] == "failed"
 
 
-@pytest.mark.slow
 def test_who_waits_sees_what_the_workflow_waits_for(shell: Shell, tmp_path: Path) -> None:
     lonely = {"name": "lonely", "stages": {"only": {"prompt": "x", "model": "nobody"}}}
     code, stdout, stderr = shell.run("submit", written(tmp_path, lonely), "--slo-s", "1", "--wait")
@@ -125,7 +125,6 @@ def test_who_waits_sees_what_the_workflow_waits_for(shell: Shell, tmp_path: Path
     assert error.startswith(f"Error: workflow {workflow} failed: only: ")
 
 
-@pytest.mark.slow
 def test_giving_up_and_cancelling(shell: Shell) -> None:
     code, stdout, stderr = shell.run("submit", "endless", "--id", "long-1", "--wait", "--timeout-s", "0.5")
     assert (code, stdout) == (3, "")

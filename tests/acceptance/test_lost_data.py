@@ -14,6 +14,7 @@ from deployment import Deployment, chain
 
 from common.store.embedded import EmbeddedServer
 
+pytestmark = pytest.mark.slow
 ENDLESS = chain(1, max_tokens=100_000, timeout_s=3600)
 SHORT: dict[str, Any] = {
     "name": "short",
