@@ -267,7 +267,7 @@ async def test_where_one_runs_alone_nothing_waits_behind_it_that_another_instanc
 ) -> None:
     bench = Bench(cell, policy)
     alone = await bench.join("a", labels=["only"])
-    await bench.submit("first", "poison", requires=["only"])
+    await bench.submit("first", "poison", slo_s=50, requires=["only"])  # ahead of what comes later
     _, request = (await cell.line.survey(AHEAD)).line
     await cell.client.hset(cell.keys.request(request), "alone", 1)
     await bench.join("b", profile=replace(PROFILE, prefill_tokens_per_s=1000.0))
