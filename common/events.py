@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from common.model import Json, Queued, Usage
 
 NO_USAGE = Usage()
+DEADLINE = "@deadline"
+"""Delayed like a node until the workflow's deadline, if that is to end it; no stage has such a name."""
 
 
 @dataclass(frozen=True, slots=True)

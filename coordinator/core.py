@@ -10,7 +10,7 @@ from dataclasses import replace
 from zlib import crc32
 
 from common import events
-from common.events import Event
+from common.events import DEADLINE, Event
 from common.model import Json, Queued
 from common.states import ENDED
 from coordinator.cluster import Cluster
@@ -21,7 +21,7 @@ from coordinator.remaining import Remaining
 from coordinator.rescoring import rescores
 from coordinator.routing import Parked, Slack, route
 from coordinator.scope import Scope
-from coordinator.state import DEADLINE, Choice, Step, Workflow
+from coordinator.state import Choice, Step, Workflow
 
 __all__ = ["NO_DEFINITION", "Step", "broken", "step"]
 
@@ -43,9 +43,9 @@ def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: i
     """Apply events in their order, then start what is ready. now in ms of Redis time."""
     walk = _Walk(workflow, cluster, now)
     for event in happened:
+        walk.apply(event)
         if not walk.running:
             break
-        walk.apply(event)
     # Last: what has come in before, a late look at it must not make undone.
     if walk.running and walk.ends_at_deadline and walk.left_ms <= 0:
         walk.end("cancel", {"error": "its deadline has passed"})
@@ -96,7 +96,7 @@ class _Walk(Ledger):
                 self._lost(event)
             case events.Evacuated():
                 self._again(event.node, "evacuate", self._expects(event.node, event.request))
-            case events.Due(node) if node == DEADLINE:  # and it has not come: the server's clock was put back
+            case events.Due(node) if node == DEADLINE:  # come, which `step` sees, or not yet: the clock was put back
                 self._await_deadline()
             case events.Due():
                 self._again(event.node, "wake", self.node(event.node).phase in ("delayed", "waiting"))

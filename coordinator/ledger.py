@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from common.events import DEADLINE
 from common.model import Json, Node
 from common.states import ENDED, REQUEST, STAGE, WORKFLOW, move
-from coordinator.state import DEADLINE, PENDING, Step, Workflow
+from coordinator.state import PENDING, Step, Workflow
 from coordinator.usage import usage
 
 

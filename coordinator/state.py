@@ -8,8 +8,6 @@ from common.model import Head, Json, Node, Push, Rescore
 from coordinator.language.definition import Definition, StageSpec
 
 PENDING = Node()
-DEADLINE = "@deadline"
-"""Delayed like a node until the workflow's deadline, if that is to end it; no stage has such a name."""
 
 
 @dataclass(slots=True)

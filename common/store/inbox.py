@@ -22,8 +22,8 @@ KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
 KEEP_TRACES_MS = 24 * 3600 * 1000
 KEEP_SHED_MS = 3600 * 1000
-KEEP_SHED = 20_000
-"""Answers to submissions that limits refused, at most: each has 4 KiB as servers allocate streams."""
+KEEP_SHED = 100_000
+"""Answers to submissions that limits refused, at most: each takes some 600 bytes."""
 Entry = tuple[str, Mapping[bytes, bytes]]
 """A stream entry: its id and its fields."""
 STALE = 1000

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from common import wire
 from common.errors import InvalidDocument
+from common.events import DEADLINE
 from common.model import LINE, Head, Json, Node
 from common.store.client import Client, now_ms, translated
 from common.store.keys import Keys
@@ -14,8 +15,6 @@ from common.store.scripts import Scripts, call_id
 ENDINGS = ("completed", "failed", "cancelled", "rejected", "shed")
 """How a workflow, or its submission, can end; counted always. Those that limits refused are `shed`."""
 PAGE = 100
-DEADLINE = b" @deadline"
-"""What ends a member of `delayed` that is no request: a workflow is to be ended then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class Records:
                 pipeline.zcard(keys.queue(lane))
             live, submissions, dead, delayed, leases, ended, *line = await pipeline.execute()
         counts = {"running": live, "submitted": submissions, "dead": dead}
-        counts["delayed"] = sum(not member.endswith(DEADLINE) for member in delayed)
+        counts["delayed"] = sum(not member.endswith(f" {DEADLINE}".encode()) for member in delayed)
         counts |= {"in_line": sum(line), "claimed": leases}
         return counts | dict.fromkeys(ENDINGS, 0) | {status.decode(): int(count) for status, count in ended.items()}
 

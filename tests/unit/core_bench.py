@@ -9,7 +9,19 @@ from copy import deepcopy
 from itertools import count
 
 from common import profiles, wire
-from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
+from common.events import (
+    DEADLINE,
+    AmendAsked,
+    CancelAsked,
+    Completed,
+    Due,
+    Evacuated,
+    Event,
+    Failed,
+    Lost,
+    Outcome,
+    Submitted,
+)
 from common.model import Head, Instance, Json, LlmCall, Push, Queued, Slo, ToolCall, Usage
 from common.policy.registry import policy
 from common.policy.rules import Rules
@@ -21,7 +33,7 @@ from coordinator.language.compiler import compile_definition
 from coordinator.language.definition import Definition, ToolBody
 from coordinator.language.document import parse_document
 from coordinator.places import Place, find
-from coordinator.state import DEADLINE, PENDING, Workflow
+from coordinator.state import PENDING, Workflow
 
 START = 1_000_000
 ENDS = ("completed", "failed", "cancelled")

@@ -3,8 +3,7 @@
 import pytest
 from core_bench import START, Bench
 
-from common.events import CancelAsked, Due, Submitted
-from coordinator.state import DEADLINE
+from common.events import DEADLINE, CancelAsked, Due, Submitted
 
 PAIR = "stages: {a: {prompt: p}, b: {prompt: q}}"
 
