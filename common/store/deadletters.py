@@ -1,5 +1,6 @@
 """Dead letters: requests, workflows and submissions that were given up for good. Read, removed, submitted again."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,20 @@ from common.store.client import Client, translated
 from common.store.keys import Keys
 from common.store.scripts import Scripts
 from common.submission import read_submission
+
+_REQUEUED = re.compile(r"requeued-([0-9]{1,19}-[0-9]{1,19})")
+"""The id of a workflow that is submitted again for a dead letter: told twice, it is the same workflow."""
+
+
+def requeued(letter: str) -> str:
+    """The id under which what a dead letter is about is submitted again."""
+    return f"requeued-{letter}"
+
+
+def letter_of(workflow: str) -> str:
+    """The dead letter that a workflow of this id is submitted again for, or ""."""
+    match = _REQUEUED.fullmatch(workflow)
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +87,13 @@ class DeadLetters:
         document |= {"tenant": known.tenant, "stream": known.stream, "on_deadline": known.on_deadline}
         return (status or b"").decode(), document
 
-    async def requeue(self, letter: str, document: Json) -> str | None:
-        """Submit this document and remove the letter, in one; the new workflow's id. None where the letter is gone.
+    async def requeue(self, letter: str, document: dict[str, Json]) -> str | None:
+        """Submit this document as the workflow `requeued(letter)`; the entry's id. None where the letter is gone.
 
-        After StoreUnavailable it may have been done, or not. Raises HexgenError for a document that would be refused:
-        the letter stays.
+        The letter is removed by its acceptance. After StoreUnavailable it may have been submitted, or not; to do it
+        again does no harm. Raises HexgenError for a document that would be refused in any case.
         """
-        packed = wire.dump(document, "json")
+        packed = wire.dump(document | {"id": requeued(letter)}, "json")
         try:
             read_submission({b"json": packed})
         except InvalidDocument as error:

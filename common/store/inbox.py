@@ -13,6 +13,7 @@ from common.errors import BadRecord
 from common.events import Event, Outcome
 from common.model import LINE, Head, Json, Node, Push, Queued, Rescore
 from common.store.client import BLOCK_S, Client, translated
+from common.store.deadletters import letter_of
 from common.store.keys import GROUP, Keys, lane
 from common.store.limits import DEFAULTS, Full
 from common.store.schema import Schema
@@ -192,13 +193,13 @@ class Inbox:
         Where a limit leaves no room for a new one, it is that, and nothing is written.
 
         Where the workflow's id is not the entry's, the submitter is answered under the entry's id too: only there can
-        it see what came of this very submission.
+        it see what came of this very submission. A dead letter that this is submitted again for is removed.
         """
         told = {"workflow": workflow, "name": head.name, "tenant": head.tenant, "deadline_at": head.slo.deadline_at}
         reply = await self._scripts.run(
             "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
             head.encoding, wire.dump(told, "json"), wire.dump(told, "msgpack"), KEEP_EVENTS, KEEP_ANSWER_MS,
-            head.tenant, DEFAULTS["workflows"], DEFAULTS["queued"],
+            head.tenant, DEFAULTS["workflows"], DEFAULTS["queued"], letter_of(workflow),
         )  # fmt: skip
         answer, *full = reply
         return Full.of(full) if full else str(answer.decode())

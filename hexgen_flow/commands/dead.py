@@ -11,8 +11,10 @@ import click
 from common.errors import HexgenError
 from common.options import Rule, json_option, store_options
 from common.store.cell import Cell
-from common.store.deadletters import Letter
-from hexgen_flow.commands.shared import on_cell
+from common.store.deadletters import Letter, requeued
+from hexgen_flow.commands.following import at_most
+from hexgen_flow.commands.shared import on_cell, telling
+from hexgen_flow.commands.submit import NOBODY, accept_option, until_accepted
 
 LETTER = Rule(
     "id", re.compile(r"[0-9]{1,19}-[0-9]{1,19}").fullmatch, "a letter's id, as `hexgen-flow dead list` shows it"
@@ -60,15 +62,27 @@ def show(letter: str, as_json: bool, **flags: Any) -> None:
 @store_options
 @json_option
 @click.argument("letter", metavar="ID", type=LETTER)
-def requeue(letter: str, as_json: bool, **flags: Any) -> None:
+@accept_option
+def requeue(letter: str, as_json: bool, accept_s: float, **flags: Any) -> None:
     """Submit the workflow of the dead letter ID again, with its time anew, and remove the letter; prints the new id.
 
     It begins from its start, with the definition, the inputs and the tenant it had. One that went on without what
     was given up, an optional stage or a copy that its join can spare, is refused; so is one that is too large for a
-    document together with its definition. Then the letter stays.
+    document together with its definition, or for which there is no room. Then the letter stays: it goes when the
+    workflow is accepted, and whoever asks again before makes no second one.
     """
-    workflow = on_cell(flags, lambda cell: _requeue(cell, letter))
-    click.echo(json.dumps({"letter": letter, "workflow": workflow}) if as_json else workflow)
+
+    async def send(cell: Cell) -> None:
+        entry = await _requeue(cell, letter)
+        told.update(letter=letter, workflow=requeued(letter), entry=entry)
+        if not as_json:
+            click.echo(told["workflow"])
+        if accept_s:
+            async with at_most(accept_s, f"submission {entry} is not accepted", NOBODY):
+                await until_accepted(cell, told)
+
+    with telling(as_json) as told:
+        on_cell(flags, send)
 
 
 @dead.command()
@@ -96,10 +110,10 @@ async def _requeue(cell: Cell, letter: str) -> str:
     status, document = known
     if status in ("running", "completed"):
         raise HexgenError(f"workflow {found.workflow} went on without it and is {status}: there is nothing to repeat")
-    workflow = await cell.dead.requeue(letter, document)
-    if workflow is None:
+    entry = await cell.dead.requeue(letter, document)
+    if entry is None:
         raise _gone(letter)
-    return workflow
+    return entry
 
 
 def _gone(letter: str) -> HexgenError:

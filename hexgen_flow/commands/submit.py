@@ -82,7 +82,7 @@ def submit(name: str, pairs: tuple[str, ...], file: Path | None, as_json: bool, 
                 await _until_end(cell, told)
         elif accept_s:
             async with at_most(accept_s, f"submission {entry} is not accepted", NOBODY):
-                await _until_accepted(cell, told)
+                await until_accepted(cell, told)
 
     with telling(as_json) as told:
         on_cell(flags, send)
@@ -109,7 +109,7 @@ async def _types(cell: Cell, name: str, definition: Definition | None) -> dict[s
     return {spec.name: spec.type for spec in definition.inputs} if definition else {}
 
 
-async def _until_accepted(cell: Cell, told: dict[str, Json]) -> None:
+async def until_accepted(cell: Cell, told: dict[str, Json]) -> None:
     """Until the submission is answered; adds what is told. Raises HexgenError if it is refused."""
     async for _, kind, data in follow(cell, told["entry"]):
         if kind == "accepted":
@@ -122,7 +122,7 @@ async def _until_accepted(cell: Cell, told: dict[str, Json]) -> None:
 
 async def _until_end(cell: Cell, told: dict[str, Json]) -> None:
     """Until the workflow has ended; adds its result. Raises HexgenError if it did not complete."""
-    await _until_accepted(cell, told)
+    await until_accepted(cell, told)
     async for _, kind, data in follow(cell, told["workflow"]):
         if kind == "waiting":
             note(f"waiting: stage {data['stage']}: {data['reason']}")

@@ -54,6 +54,25 @@ def on_cell(environment: dict[str, str], work: Callable[[Cell], Awaitable[Any]])
     return asyncio.run(opened())
 
 
+def answered(environment: dict[str, str], *words: str) -> Result:
+    """The command beside a coordinator that answers what it submits."""
+
+    async def both(cell: Cell) -> Result:
+        async def answer() -> None:
+            while True:
+                await intake(desk)
+
+        desk = Desk(cell, load(policy="hexgen"))
+        answering = asyncio.create_task(answer())
+        done = await asyncio.to_thread(run, environment, *words)
+        answering.cancel()
+        await asyncio.wait([answering])
+        return done
+
+    result: Result = on_cell(environment, both)
+    return result
+
+
 async def bury(cell: Cell, document: Any = DOCUMENT) -> None:
     """A workflow whose request takes three workers with it."""
     desk = Desk(cell, load(policy="hexgen"))
@@ -94,17 +113,35 @@ def test_a_dead_letter_tells_what_was_given_up_why_and_who_lost_it(environment: 
 def test_requeue_submits_the_workflow_again_once_under_a_new_id(environment: dict[str, str]) -> None:
     on_cell(environment, bury)
     (letter,) = json.loads(run(environment, "list", "--json").output)
-    told = json.loads(run(environment, "requeue", letter["id"], "--json").output)
+    told = json.loads(run(environment, "requeue", letter["id"], "--accept-timeout-s", "0", "--json").output)
     assert told["letter"] == letter["id"]
+    assert json.loads(run(environment, "list", "--json").output) == [letter]
+    assert run(environment, "requeue", letter["id"], "--accept-timeout-s", "0").output == f"{told['workflow']}\n"
     ((name, head),) = on_cell(environment, again)
-    assert name == told["workflow"] != "order-1"
+    assert name == told["workflow"] == f"requeued-{letter['id']}"
+    assert json.loads(run(environment, "list", "--json").output) == []
     assert (head.name, head.tenant, head.inputs) == ("one", "acme", {"text": "hello", "more": [1]})
     assert (head.slo.deadline_at - head.slo.arrival_at, head.on_deadline) == (20_000, "cancel")
-    assert head.slo.arrival_at == int(name.partition("-")[0])
+    assert head.slo.arrival_at == int(told["entry"].partition("-")[0])
     done = run(environment, "requeue", letter["id"])
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: there is no dead letter {letter['id']} (any more)")
     assert on_cell(environment, again) == [(name, head)]
+
+
+def test_what_a_limit_refuses_keeps_its_letter_until_there_is_room(environment: dict[str, str]) -> None:
+    on_cell(environment, bury)
+    (letter,) = json.loads(run(environment, "list", "--json").output)
+    on_cell(environment, lambda cell: cell.limits.set("workflows", 0, "acme"))
+    done = answered(environment, "requeue", letter["id"])
+    assert done.exit_code == 1
+    assert "rejected: tenant: tenant acme runs 0 of 0 workflows; try again in " in done.stderr
+    assert json.loads(run(environment, "list", "--json").output) == [letter]
+    on_cell(environment, lambda cell: cell.limits.unset("workflows", "acme"))
+    done = answered(environment, "requeue", letter["id"])
+    assert (done.exit_code, done.output) == (0, f"requeued-{letter['id']}\n")
+    assert json.loads(run(environment, "list", "--json").output) == []
+    assert [name for name, _ in on_cell(environment, again)] == [f"requeued-{letter['id']}"]
 
 
 @pytest.mark.parametrize("status", ["running", "completed"])

@@ -3,7 +3,7 @@
 -- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
 --      7 ms the definition is kept, 8 encoding of the submission, 9 and 10 event as json and as msgpack (opaque),
 --      11 events kept at most, 12 ms an answer to the entry is kept, 13 tenant, 14 and 15 limits of workflows and queued requests
---      where none are set
+--      where none are set, 16 the dead letter that this is submitted again for ('' for none): it has served its turn
 -- returns {'accepted'}, {'same'} (id and document known already), {'other'} (id known with another document) or {'full', limit, how
 --   much is taken, what it is set to, ms in which there may be room}; nothing is written with the last two
 --@include base
@@ -47,5 +47,6 @@ if answer ~= 'other' then
     reply(ARGV[2], 'accepted', ARGV[8], event, ARGV[12])
   end
   settle('submissions', ARGV[2])
+  if ARGV[16] ~= '' then redis.call('XDEL', p .. 'dead', ARGV[16]) end
 end
 return {answer}
