@@ -19,6 +19,8 @@ from common.store.limits import DEFAULTS, Full
 from common.store.schema import Schema
 from common.store.scripts import Call, Scripts, call_id
 
+OF_CELL = tuple(DEFAULTS[name] for name in ("submissions", "workflows", "queued"))
+"""What holds of the whole cell where nothing is set, as the operations take it."""
 KEEP_EVENTS = 1000
 KEEP_ANSWER_MS = 24 * 3600 * 1000
 KEEP_TRACES_MS = 24 * 3600 * 1000
@@ -199,14 +201,14 @@ class Inbox:
         reply = await self._scripts.run(
             "accept", workflow, entry, digest, wire.pack_head(head), head.definition, definition, keep_ms,
             head.encoding, wire.dump(told, "json"), wire.dump(told, "msgpack"), KEEP_EVENTS, KEEP_ANSWER_MS,
-            head.tenant, DEFAULTS["workflows"], DEFAULTS["queued"], letter_of(workflow),
+            head.tenant, *OF_CELL, letter_of(workflow),
         )  # fmt: skip
         answer, *full = reply
         return Full.of(full) if full else str(answer.decode())
 
     async def crowd(self) -> Full | None:
         """The limit that leaves the cell no room for anybody's workflow, if one does."""
-        found = await self._scripts.run("crowd", *(DEFAULTS[name] for name in ("submissions", "workflows", "queued")))
+        found = await self._scripts.run("crowd", *OF_CELL)
         return Full.of(found) if found else None
 
     async def shed(self, refused: Sequence[tuple[str, str, Json]]) -> int:

@@ -162,3 +162,24 @@ async def test_a_batch_stops_where_the_cell_is_full(cell: Cell, desk: Desk, monk
     kinds = [kind for kind, _ in await answers(cell, entries)]
     assert kinds == ["accepted"] * 3 + ["rejected"] * (BATCH - 3)
     assert len(tried) == CROWD
+
+
+async def test_a_small_limit_of_submissions_is_kept_also_where_few_wait(cell: Cell, desk: Desk) -> None:
+    """The oldest go, until as many wait as may; a cancellation is carried out, the same workflow again is the same."""
+    await send(cell, {"workflow": ONE, "id": "order-1"})
+    await intake(desk)
+    await cell.limits.set("submissions", 3)
+    entries = await send(cell, {"workflow": ONE}, 5)
+    await intake(desk)
+    kinds = [(kind, told.get("error", "").partition(";")[0]) for kind, told in await answers(cell, entries)]
+    refused = [("rejected", f"{count} submissions wait for an answer, of 3 at most") for count in (5, 4)]
+    assert kinds == refused + [("accepted", "")] * 3
+    await cell.limits.set("submissions", 0)
+    (new,) = await send(cell, {"workflow": ONE})
+    (again,) = await send(cell, {"workflow": ONE, "id": "order-1"})
+    await send(cell, {"cancel": "order-1"})
+    await intake(desk)
+    assert [kind for kind, _ in await answers(cell, [new, again])] == ["rejected", "accepted"]
+    mail = (await cell.inbox.begin([("order-1", -1)], 10))[0].mail
+    assert [type(event).__name__ for event in mail] == ["Submitted", "CancelAsked"]
+    assert await settled(cell)

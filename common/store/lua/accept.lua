@@ -2,8 +2,8 @@
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 submission entry id, 3 document digest, 4 head (opaque), 5 definition digest, 6 definition (opaque),
 --      7 ms the definition is kept, 8 encoding of the submission, 9 and 10 event as json and as msgpack (opaque),
---      11 events kept at most, 12 ms an answer to the entry is kept, 13 tenant, 14 and 15 limits of workflows and queued requests
---      where none are set, 16 the dead letter that this is submitted again for ('' for none): it has served its turn
+--      11 events kept at most, 12 ms an answer to the entry is kept, 13 tenant, 14 to 16 limits of submissions, workflows and queued
+--      requests where none are set, 17 the dead letter that this is submitted again for ('' for none): it has served its turn
 -- returns {'accepted'}, {'same'} (id and document known already), {'other'} (id known with another document) or {'full', limit, how
 --   much is taken, what it is set to, ms in which there may be room}; nothing is written with the last two
 --@include base
@@ -20,7 +20,7 @@ local answer = 'accepted'
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
-  local full = full_cell(ARGV[14], ARGV[15]) or full_tenant(ARGV[13])
+  local full = full_cell(ARGV[14], ARGV[15], ARGV[16]) or full_tenant(ARGV[13])
   if full then return {'full', unpack(full)} end
   -- Versions begin at the time of acceptance: an id that is used again never meets what is remembered of its first use.
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
@@ -47,6 +47,6 @@ if answer ~= 'other' then
     reply(ARGV[2], 'accepted', ARGV[8], event, ARGV[12])
   end
   settle('submissions', ARGV[2])
-  if ARGV[16] ~= '' then redis.call('XDEL', p .. 'dead', ARGV[16]) end
+  if ARGV[17] ~= '' then redis.call('XDEL', p .. 'dead', ARGV[17]) end
 end
 return {answer}

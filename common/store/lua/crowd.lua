@@ -6,6 +6,4 @@
 --@include limits
 --@include pace
 --@include admission
-local entries, most = redis.call('XLEN', p .. 'submissions'), limit('submissions', ARGV[1])
-if entries > most then return {'submissions', entries, most, stay_ms()} end
-return full_cell(ARGV[2], ARGV[3]) or {}
+return full_cell(ARGV[1], ARGV[2], ARGV[3]) or {}

@@ -8,8 +8,10 @@ local function waiting()
 end
 
 -- full_cell: the limit of the cell that leaves no room for one more workflow, if one does: {its name, how much is taken, the limit, ms
--- in which there may be room}. The limits given count where none are set.
-local function full_cell(workflows, queued)
+-- in which there may be room}. The limits given count where none are set. A submission that is looked at is still in the stream.
+local function full_cell(submissions, workflows, queued)
+  local entries, most_entries = redis.call('XLEN', p .. 'submissions'), limit('submissions', submissions)
+  if entries > most_entries then return {'submissions', entries, most_entries, stay_ms()} end
   local live, most = redis.call('ZCARD', p .. 'live'), limit('workflows', workflows)
   if live >= most then return {'workflows', live, most, stay_ms()} end
   local count, most_queued = waiting(), limit('queued', queued)
