@@ -125,7 +125,9 @@ class Settings(BaseSettings):
 
     @property
     def keep_definition_ms(self) -> int:
-        """How long a definition that no name stands for is kept: the longest SLO, and the time a failed one is kept."""
+        """How long a definition is kept that no name stands for, unless it came with workflows that have all ended: the
+        longest SLO, and the time a failed one is kept.
+        """
         return int((self.keep_failed_s + LONGEST_SLO_S) * 1000)
 
 

@@ -30,7 +30,8 @@ def own(tmp_path: Path, program: Path | None) -> Iterator[EmbeddedServer]:
 
 
 def traffic(store: Any, keys: Keys, period: int) -> None:
-    """Workflows of as many tenants, some refused, some cancelled while they wait for their retry."""
+    """Workflows of as many tenants, some refused, some cancelled while they wait for their retry, some with a
+    definition of their own."""
     pipeline = store.pipeline(transaction=False)
     for number in range(WORKFLOWS):
         document: dict[str, Any] = {"workflow": "chain2", "inputs": {"text": f"text {number} of {period}"}}
@@ -39,6 +40,9 @@ def traffic(store: Any, keys: Keys, period: int) -> None:
             document = {"workflow": f"unheard-of-{period}-{number}"}
         if number % 10 == 1:
             document = {"workflow": {"name": "toolless", "stages": {"a": {"tool": "no.such"}}}}
+        if number % 10 == 2:
+            own = {"name": "own", "description": f"{number} of {period}", "stages": {"a": {"prompt": "x"}}}
+            document |= {"workflow": own, "inputs": {}}
         pipeline.xadd(keys.submissions, {"json": json.dumps(document)})
     entries = pipeline.execute()
     until(lambda: store.xlen(keys.submissions) == 0)
@@ -58,7 +62,8 @@ def is_over(store: Any, keys: Keys) -> bool:
     """All has ended, and what is kept for a while is gone."""
     if store.exists(keys.live) or store.xlen(keys.submissions) or store.exists(keys.shares):
         return False
-    return next(store.scan_iter(f"{keys.prefix}workflow:*", count=1000), None) is None
+    kept = (f"{keys.prefix}workflow:*", f"{keys.prefix}definition:*:uses")
+    return all(next(store.scan_iter(names, count=1000), None) is None for names in kept)
 
 
 def sizes(store: Any, keys: Keys) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """Versions of registered definitions: how long they are kept, and who can still run them."""
 
 import pytest
-from operations_bench import PROFILE
+from operations_bench import PROFILE, version_of
 
+from common import wire
 from common.events import Outcome
-from common.model import Json, LlmCall
+from common.model import Head, Json, LlmCall, Slo
 from common.settings import load
 from common.store.cell import Cell
+from common.store.inbox import Commit, End
 from common.store.queues import Room, Seat
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
@@ -51,6 +53,78 @@ async def test_a_version_that_is_registered_again_is_kept_again(cell: Cell) -> N
         await register(cell, "chain", digest)
     assert await left_ms(cell, "v1") == FOR_EVER
     assert 0 < await left_ms(cell, "v2") <= KEEP_MS
+
+
+async def run(cell: Cell, workflow: str, digest: str = "own") -> None:
+    """A workflow is accepted that comes with its definition."""
+    head = Head("acme", "chain", digest, {}, Slo(1_000, 61_000))
+    packed = wire.pack({"digest": digest})
+    assert await cell.inbox.accept(workflow, "0-1", "d1", head, packed, KEEP_MS) == "accepted"
+
+
+async def end(cell: Cell, workflow: str, keep_ms: int = 1_000, broken: bool = False) -> None:
+    """It ends, and is kept for so long."""
+    version = 0 if broken else await version_of(cell, workflow)
+    made = Commit(workflow, "", version, 1, "json", end=End("failed", {}, keep_ms), broken=broken)
+    assert (await cell.inbox.commit([made]))[0].state == 1
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_definition_that_came_with_workflows_is_kept_as_long_as_they_are(cell: Cell, broken: bool) -> None:
+    await run(cell, "w1")
+    await run(cell, "w2")
+    await end(cell, "w1", 10_000, broken)
+    assert 10_000 < await left_ms(cell, "own") <= KEEP_MS
+    await end(cell, "w2", 1_000, broken)
+    assert 1_000 < await left_ms(cell, "own") <= 10_000
+    await run(cell, "w3")
+    assert 10_000 < await left_ms(cell, "own") <= KEEP_MS
+    await end(cell, "w3", 20_000, broken)
+    assert 10_000 < await left_ms(cell, "own") <= 20_000
+    assert 10_000 < await left_ms(cell, "own:uses") <= 20_000
+
+
+async def test_one_that_is_registered_too_is_kept_as_its_name_says(cell: Cell) -> None:
+    await run(cell, "w1")
+    await register(cell, "chain", "own")
+    await end(cell, "w1")
+    assert await left_ms(cell, "own") == FOR_EVER
+    await run(cell, "w2")
+    await register(cell, "chain", "v2")
+    await end(cell, "w2")
+    assert 10_000 < await left_ms(cell, "own") <= KEEP_MS
+    await run(cell, "w3", "v2")
+    await register(cell, "chain", "v3")
+    await end(cell, "w3")
+    assert 10_000 < await left_ms(cell, "v2") <= KEEP_MS
+
+
+@pytest.mark.parametrize("then", ["nothing", "another"])
+async def test_one_that_an_older_version_runs_stays_for_its_time(cell: Cell, then: str) -> None:
+    """That counts nothing, and keeps the definition alone as long as ever."""
+    await run(cell, "w1")
+    await cell.client.pexpire(cell.keys.definition("own"), KEEP_MS + 10)
+    if then == "another":
+        await run(cell, "w2")
+        await end(cell, "w2")
+    await end(cell, "w1")
+    assert 10_000 < await left_ms(cell, "own") <= KEEP_MS + 10
+
+
+@pytest.mark.strange_keys("the count is none")
+async def test_a_count_that_is_none_ends_no_workflow(cell: Cell) -> None:
+    uses = cell.keys.definition("own") + ":uses"
+    for number, damage in enumerate(({"running": "many"}, {"until": "never"})):
+        await run(cell, f"w{number}")
+        await cell.client.hset(uses, mapping=damage)
+        await run(cell, f"again{number}")
+        await end(cell, f"w{number}")
+        await end(cell, f"again{number}")
+    await run(cell, "w")
+    await cell.client.set(uses, "x", px=KEEP_MS)
+    await end(cell, "w")
+    await run(cell, "again")
+    assert await left_ms(cell, "own") > 10_000
 
 
 @pytest.mark.parametrize("accepted", ["before", "meanwhile"])

@@ -8,6 +8,7 @@
 --@include tenant
 --@include pace
 --@include uncount
+--@include definition
 --@include finish
 --@include settle
 --@include bury

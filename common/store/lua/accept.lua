@@ -14,6 +14,7 @@
 --@include admission
 --@include reply
 --@include uncount
+--@include definition
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer = 'accepted'
@@ -29,12 +30,7 @@ else
   uncount(ARGV[1]) -- of an earlier use of the id that a coordinator of an older version has ended
   redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
   redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
-  local definition = p .. 'definition:' .. ARGV[5]
-  if redis.call('EXISTS', definition) == 0 then
-    redis.call('SET', definition, ARGV[6], 'PX', ARGV[7])
-  elseif redis.call('PTTL', definition) > 0 then
-    redis.call('PEXPIRE', definition, ARGV[7])
-  end
+  define_for(ARGV[1], ARGV[5], ARGV[6], ARGV[7])
 end
 -- A workflow known already is told as it was accepted, since it keeps its first deadline; in the encoding of this submission.
 local event = redis.call('HGET', key, 'accepted:' .. ARGV[8])

@@ -16,6 +16,7 @@
 --@include limits
 --@include pace
 --@include uncount
+--@include definition
 --@include finish
 --@include settle
 local key = p .. 'workflow:' .. ARGV[1]
