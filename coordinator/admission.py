@@ -32,4 +32,6 @@ def _sentence(full: Full, tenant: str) -> str:
             return f"{full.taken} submissions wait for an answer, of {full.most} at most"
         case "tenant_workflows":
             return f"tenant {tenant} runs {full.taken} of {full.most} workflows"
+        case "memory":
+            return f"the server holds {full.taken >> 20} MiB, of {full.most >> 20} MiB up to which it takes submissions"
     return f"tenant {tenant} has used up its {full.most} tokens per second"

@@ -23,7 +23,7 @@ MOST = 10**12
 class Full(NamedTuple):
     """A limit that leaves no room: how much is taken, what it is set to, and after how many ms there may be room.
 
-    Of a rate of tokens both are the rate.
+    Of a rate of tokens both are the rate; of the server's memory they are bytes.
     """
 
     limit: str

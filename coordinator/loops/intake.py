@@ -62,7 +62,7 @@ async def _thin(desk: Desk, entries: Sequence[Entry], full: Full) -> list[Entry]
     new: list[Entry] = []
     others: list[Entry] = []
     for entry in entries:
-        (new if _is_new(entry[1], full.limit == "submissions") else others).append(entry)
+        (new if _is_new(entry[1], full.limit in ("submissions", "memory")) else others).append(entry)
     await _shed(desk, new, full)
     return others
 

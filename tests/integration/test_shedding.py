@@ -1,11 +1,15 @@
 """Intake on a real server where there is no room: who is told what, and what is taken all the same."""
 
 import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import msgpack
 import pytest
 
+from common.errors import StoreUnavailable
 from common.model import Json
 from common.settings import load
 from common.store.cell import Cell
@@ -183,3 +187,39 @@ async def test_a_small_limit_of_submissions_is_kept_also_where_few_wait(cell: Ce
     mail = (await cell.inbox.begin([("order-1", -1)], 10))[0].mail
     assert [type(event).__name__ for event in mail] == ["Submitted", "CancelAsked"]
     assert await settled(cell)
+
+
+TEXT = {"name": "one", "inputs": {"text": {"type": "string"}}, "stages": {"s": {"prompt": "say it"}}}
+BIG = {"workflow": TEXT, "inputs": {"text": "x" * 1_000_000}}
+
+
+@pytest.fixture
+async def small(cell: Cell) -> AsyncIterator[Cell]:
+    """Its server takes 40 MiB more than it holds."""
+    await cell.client.config_set("maxmemory", (await cell.client.info("memory"))["used_memory"] + (40 << 20))
+    yield cell
+    await cell.client.config_set("maxmemory", 0)
+
+
+async def test_submissions_that_fill_the_servers_memory_are_refused_and_all_goes_on(small: Cell, desk: Desk) -> None:
+    await send(small, {"workflow": ONE, "id": "order-1"})
+    await intake(desk)
+    await send(small, {"cancel": "order-1"})
+    entries = await send(small, BIG | {"id": "mine"})
+    with suppress(StoreUnavailable):
+        for _ in range(BATCH):
+            entries.append(await small.records.submit(BIG))
+    assert CROWD < len(entries) < BATCH
+    await intake(desk)
+    found = await answers(small, entries)
+    assert [kind for kind, _ in found] == ["rejected"] * len(entries)
+    assert re.fullmatch(
+        r"the server holds \d+ MiB, of \d+ MiB up to which it takes submissions; try again in [0-9.]+ s",
+        found[0][1]["error"],
+    )
+    mail = (await small.inbox.begin([("order-1", -1)], 10))[0].mail
+    assert [type(event).__name__ for event in mail] == ["Submitted", "CancelAsked"]
+    new = await send(small, {"workflow": ONE}, CROWD)
+    await intake(desk)
+    assert [kind for kind, _ in await answers(small, new)] == ["accepted"] * CROWD
+    assert await settled(small)

@@ -6,4 +6,4 @@
 --@include limits
 --@include pace
 --@include admission
-return full_cell(ARGV[1], ARGV[2], ARGV[3]) or {}
+return full_cell(ARGV[1], ARGV[2], ARGV[3]) or full_memory() or {}

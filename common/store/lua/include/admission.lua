@@ -26,3 +26,12 @@ local function full_tenant(tenant)
   local owed_ms = tonumber(redis.call('HGET', p .. 'quotas', tenant) or 0) - now - 60000
   if rate and owed_ms >= 0 then return {'tenant_tokens_per_s', rate, rate, owed_ms} end
 end
+
+-- full_memory: the same where nine tenths are taken of what the server may hold: the rest is for what runs. Who may not run INFO does
+-- not know.
+local function full_memory()
+  local told = redis.pcall('INFO', 'memory')
+  if type(told) ~= 'string' then return nil end
+  local used, most = tonumber(string.match(told, '\nused_memory:(%d+)')), tonumber(string.match(told, '\nmaxmemory:(%d+)'))
+  if used and most and most > 0 and used > 0.9 * most then return {'memory', used, math.floor(0.9 * most), stay_ms()} end
+end
