@@ -9,7 +9,7 @@ SOONEST_S, LATEST_S = 1.0, 60.0
 def refusal(entry: str, full: Full, tenant: str, chance: float) -> dict[str, Json]:
     """The data of the event `rejected`. chance: one of 0 to 1, so that those refused do not all come back at once."""
     retry_s = round(_retry_s(full, chance), 1)
-    field = "tenant" if full.limit.startswith("tenant_") else ""
+    field = "tenant" if full.is_tenants else ""
     error = f"{_sentence(full, tenant)}; try again in {retry_s:.1f} s"
     return {"workflow": entry, "field": field, "error": error, "retry_after_s": retry_s}
 

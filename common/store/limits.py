@@ -36,6 +36,11 @@ class Full(NamedTuple):
         """How much is taken beyond it."""
         return self.taken - self.most
 
+    @property
+    def is_tenants(self) -> bool:
+        """Whether it is a tenant's own: others find room."""
+        return self.limit.startswith("tenant_")
+
     @classmethod
     def of(cls, reply: Sequence[Any]) -> Self:
         """As the operations tell it."""

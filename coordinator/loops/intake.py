@@ -42,8 +42,16 @@ async def intake(desk: Desk) -> None:
             waiting += await _more(desk, full, len(waiting))
             most = full.over if full.limit == "submissions" else len(waiting)
             now, waiting = await _thin(desk, waiting[:most], full), waiting[most:]
-        for entry in now:
-            await take(desk, entry)
+        await _take_all(desk, now)
+
+
+async def _take_all(desk: Desk, entries: Sequence[Entry]) -> None:
+    """Take these, the oldest first. Once a tenant is refused for a limit of its own, those like it are together."""
+    left = list(entries)
+    while left:
+        refused = await take(desk, left.pop(0))
+        if refused is not None and refused[0].is_tenants:
+            left = await _thin(desk, left, *refused)
 
 
 async def _more(desk: Desk, full: Full, read: int) -> list[Entry]:
@@ -54,33 +62,37 @@ async def _more(desk: Desk, full: Full, read: int) -> list[Entry]:
     return await desk.cell.inbox.read(desk.cell.keys.submissions, desk.name, count, wait=False)
 
 
-async def _thin(desk: Desk, entries: Sequence[Entry], full: Full) -> list[Entry]:
-    """Refuse at once what asks for a new workflow, for which the cell has no room; gives what is to be taken as ever.
+async def _thin(desk: Desk, entries: Sequence[Entry], full: Full, tenant: str = "") -> list[Entry]:
+    """Refuse at once what asks for a new workflow, for which the cell has no room, or this tenant of it; gives what is
+    to be taken as ever.
 
     The oldest go, since they are read first, have used up most of their time, and are the likeliest to be given up.
     """
     new: list[Entry] = []
     others: list[Entry] = []
     for entry in entries:
-        (new if _is_new(entry[1], full.limit in ("submissions", "memory")) else others).append(entry)
-    await _shed(desk, new, full)
+        (new if _is_new(entry[1], full.limit in ("submissions", "memory"), tenant) else others).append(entry)
+    if new:
+        await _shed(desk, new, full, tenant)
     return others
 
 
-def _is_new(fields: Mapping[bytes, bytes], ids_too: bool) -> bool:
-    """Whether a submission asks for a workflow that cannot run yet; ids_too: or might, having an id of its own.
+def _is_new(fields: Mapping[bytes, bytes], ids_too: bool, tenant: str) -> bool:
+    """Whether a submission asks for a workflow that cannot run yet; ids_too: or might, having an id of its own; with a
+    tenant: for one of that tenant.
 
     It is read only where its words leave that open: one of 1 MiB takes its time. JSON can hide a word by escapes.
     """
     data = fields.get(b"json") or fields.get(b"msgpack") or b""
     others = (b"cancel", b"amend", b"\\u", *(() if ids_too else (b"id",)))
-    if b"workflow" in data and not any(word in data for word in others):
+    if not tenant and b"workflow" in data and not any(word in data for word in others):
         return True
     try:
         submission, _, _ = read_submission(fields)
     except InvalidDocument:
         return False
-    return submission.workflow is not None and (ids_too or submission.id is None)
+    theirs = tenant in ("", submission.tenant)
+    return theirs and submission.workflow is not None and (ids_too or submission.id is None)
 
 
 async def _shed(desk: Desk, entries: Sequence[Entry], full: Full, tenant: str = "") -> None:
@@ -95,12 +107,14 @@ async def _shed(desk: Desk, entries: Sequence[Entry], full: Full, tenant: str = 
         desk.reports.tell(logging.INFO, kind, "submission %s refused: %s", name, event["error"])
 
 
-async def take(desk: Desk, entry: Entry) -> None:
-    """One submission: accepted, refused, or a cancellation or an amendment. Every way settles the entry."""
+async def take(desk: Desk, entry: Entry) -> tuple[Full, str] | None:
+    """One submission: accepted, refused, or a cancellation or an amendment. Every way settles the entry.
+
+    Gives the limit that it was refused for, if one left no room, and its tenant.
+    """
     name, fields = entry
     try:
-        await _take(desk, name, fields)
-        return
+        return await _take(desk, name, fields)
     except InvalidDocument as error:
         field, message = clipped(error.field, LONGEST_FIELD), clipped(error.message, LONGEST_MESSAGE)
         desk.reports.tell(
@@ -119,6 +133,7 @@ async def take(desk: Desk, entry: Entry) -> None:
             logging.ERROR, "submissions that could not be taken", "submission %s could not be taken", name, trace=True
         )
         await give_up(desk, entry, f"{type(error).__name__}: {error}")
+    return None
 
 
 async def give_up(desk: Desk, entry: Entry, fault: str, owner: str = "") -> None:
@@ -141,15 +156,15 @@ def _encoding(fields: Mapping[bytes, bytes]) -> str:
     return "msgpack" if b"msgpack" in fields and b"json" not in fields else "json"
 
 
-async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
+async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> tuple[Full, str] | None:
     submission, encoding, document = read_submission(fields)
     if submission.cancel is not None:
         if not await desk.cell.inbox.cancel(submission.cancel, submission.reason, entry):
             raise InvalidDocument("cancel", f"no workflow {submission.cancel!r} is running")
-        return
+        return None
     if submission.amend is not None:
         await _amend(desk, submission.amend, submission, entry)
-        return
+        return None
     definition = await _definition(desk, submission.workflow)
     head = Head(
         tenant=submission.tenant,
@@ -168,10 +183,11 @@ async def _take(desk: Desk, entry: str, fields: Mapping[bytes, bytes]) -> None:
     answer = await desk.cell.inbox.accept(workflow, entry, digest_of(document), head, packed, keep_ms)
     if isinstance(answer, Full):
         await _shed(desk, [(entry, fields)], answer, head.tenant)
-        return
+        return answer, head.tenant
     log.debug("workflow %s %s: %s of %s", workflow, answer, head.name, head.tenant)
     if answer == "other":
         raise InvalidDocument("id", f"{workflow!r} is taken by another document; choose a new id")
+    return None
 
 
 async def _refuse_hopeless(desk: Desk, workflow: str, definition: Definition, deadline_at: int) -> None:

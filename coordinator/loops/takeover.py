@@ -12,8 +12,8 @@ from coordinator.loops import completions, intake
 
 DEATHS = 3
 """An entry that was read so many times, its reader being gone each time, is given up."""
-Work = Callable[[Desk, Entry], Awaitable[None]]
-GiveUp = Callable[[Desk, Entry, str, str], Awaitable[None]]
+Work = Callable[[Desk, Entry], Awaitable[object]]
+GiveUp = Callable[[Desk, Entry, str, str], Awaitable[object]]
 
 
 async def take_over(desk: Desk, spare: bool = False) -> None:

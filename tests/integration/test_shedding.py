@@ -150,22 +150,55 @@ async def test_those_refused_together_are_not_told_the_same_time(cell: Cell, des
     assert max(waits) <= 60
 
 
+def counted(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of workflows that are tried to be accepted from now on."""
+    tried: list[str] = []
+    accept = cell.inbox.accept
+
+    async def noted(workflow: str, *args: Any) -> Any:
+        tried.append(workflow)
+        return await accept(workflow, *args)
+
+    monkeypatch.setattr(cell.inbox, "accept", noted)
+    return tried
+
+
 async def test_a_batch_stops_where_the_cell_is_full(cell: Cell, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it is, no more than a few of the same batch are looked at one by one."""
     await cell.limits.set("workflows", 3)
     entries = await send(cell, {"workflow": ONE}, BATCH)
-    tried: list[Any] = []
-    accept = cell.inbox.accept
-
-    async def counted(*args: Any) -> Any:
-        tried.append(args)
-        return await accept(*args)
-
-    monkeypatch.setattr(cell.inbox, "accept", counted)
+    tried = counted(cell, monkeypatch)
     await intake(desk)
     kinds = [kind for kind, _ in await answers(cell, entries)]
     assert kinds == ["accepted"] * 3 + ["rejected"] * (BATCH - 3)
     assert len(tried) == CROWD
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+async def test_a_tenant_that_is_full_is_refused_in_few_turns_and_no_other_with_it(
+    cell: Cell, desk: Desk, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """Only what says itself that it is that tenant's; cancellations and what is known already are taken as ever."""
+    mine: Json = {"workflow": ONE, "tenant": "acme"}
+    await send(cell, mine | {"id": "order-1"}, 1, encoding)
+    await intake(desk)
+    await cell.limits.set("workflows", 1, "acme")
+    flood = await send(cell, mine, 10, encoding)
+    talk = {"workflow": TEXT, "inputs": {"text": '"tenant": "acme"'}}
+    others = await send(cell, talk, 1, encoding) + await send(cell, talk | {"tenant": "acme2"}, 1, encoding)
+    again = await send(cell, mine | {"id": "order-1"}, 1, encoding)
+    new = await send(cell, mine | {"id": "order-2"}, 1, encoding)
+    await send(cell, {"cancel": "order-1", "tenant": "acme"}, 1, encoding)
+    tried = counted(cell, monkeypatch)
+    await intake(desk)
+    found = await answers(cell, flood + new)
+    assert [kind for kind, _ in found] == ["rejected"] * 11
+    assert {told["error"].partition(";")[0] for _, told in found} == {"tenant acme runs 1 of 1 workflows"}
+    assert [kind for kind, _ in await answers(cell, others + again)] == ["accepted"] * 3
+    assert tried == [flood[0], *others, "order-1", "order-2"]
+    mail = (await cell.inbox.begin([("order-1", -1)], 10))[0].mail
+    assert [type(event).__name__ for event in mail] == ["Submitted", "CancelAsked"]
+    assert await settled(cell)
 
 
 async def test_a_small_limit_of_submissions_is_kept_also_where_few_wait(cell: Cell, desk: Desk) -> None:
