@@ -12,4 +12,5 @@ if not before then return 0 end
 for _, digest in ipairs(redis.call('HVALS', names)) do
   if digest == before then return 0 end
 end
+redis.call('DEL', p .. 'definition:' .. before .. ':uses') -- who runs it is not counted any more: it stays for its time
 return redis.call('PEXPIRE', p .. 'definition:' .. before, ARGV[4])
