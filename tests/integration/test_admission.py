@@ -14,6 +14,7 @@ from common.settings import load
 from common.store.cell import Cell
 from common.store.inbox import Commit, End
 from common.store.limits import DEFAULTS, Full
+from common.store.queues import Room
 from coordinator.desk import Desk
 from coordinator.loops.janitor import Janitor
 
@@ -88,6 +89,23 @@ async def test_requests_are_counted_wherever_they_wait(cell: Cell) -> None:
     assert named(await submit(cell, "w3")) == ("queued", 4, 4)
     await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
     assert await submit(cell, "w3") == "accepted"
+
+
+async def test_as_many_are_shown_to_wait_as_the_operations_count(cell: Cell) -> None:
+    """The dashboard may run no operation, so this is counted in two places."""
+    await submit(cell, "w1")
+    for instance in ("a", "b"):
+        seat = await join(cell, instance)
+    places = ["a", "b", "b", "b", TOOLS, TOOLS, LINE, LINE]
+    pushes = [push(f"r{at}", f"s{at}", place) for at, place in enumerate(places)]
+    pushes.append(push("r8", "s8", LINE, features=frozenset({"chat"})))
+    assert await commit(cell, 0, 1, pushes=pushes, delays=[("s9", MINUTE_MS)]) == 1
+    assert len(await cell.queues.claim(seat, "c1", LEASE_MS, Room(1, 10_000, 10_000))) == 1
+    await cell.instances.evacuate("a", "ready")  # one back to its workflow
+    await cell.limits.set("queued", 1)
+    shown = {one.limit: one.taken for one in await cell.limits.standing()}
+    assert named(await submit(cell, "w2")) == ("queued", shown["queued"], 1)
+    assert shown["queued"] == 7
 
 
 @pytest.mark.strange_keys("a workflow's record is a string")
