@@ -98,12 +98,13 @@ class ToolWorker(Worker):  # type: ignore[misc]
     health: Health
 
     def heartbeat(self, *args: Any, **options: Any) -> None:
-        super().heartbeat(*args, **options)
-        if not self.is_horse:
-            _outage.over()
-            self._tell()
-            self.health.good(BEATS)
-            self.health.look()
+        try:
+            super().heartbeat(*args, **options)
+            if not self.is_horse:
+                self._tell()
+        finally:
+            if not self.is_horse:
+                self.health.look()
 
     def handle_warm_shutdown_request(self) -> None:
         super().handle_warm_shutdown_request()
@@ -120,11 +121,14 @@ class ToolWorker(Worker):  # type: ignore[misc]
         asyncio.run(execution.report_death(_settings, os.waitstatus_to_exitcode(ret_val)))
 
     def _tell(self) -> None:
+        """That the store has taken this is what makes a beat good: while a job runs RQ only lines its own up first."""
         with suppress(StoreUnavailable):
             if self.told_to_stop:
                 self.offer.withdraw()
             else:
                 self.offer.renew()
+            _outage.over()
+            self.health.good(BEATS)
 
     def register_death(self) -> None:
         with suppress(StoreUnavailable):
@@ -161,19 +165,21 @@ def serve(settings: Settings) -> None:
 
 
 def _keep_working(settings: Settings) -> None:
+    health = Health((BEATS,), settings.lease_s, settings.health_file)
     while True:
         try:
-            if _work(settings):
+            if _work(settings, health):
                 return
         except StoreUnavailable as trouble:
             _outage.away(trouble)
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):  # RQ's handlers are those of a worker that is gone
                 signal.signal(number, signal.SIG_DFL)
+        health.look()
         threading.Event().wait(pause_s(_outage.tries))
 
 
-def _work(settings: Settings) -> bool:
+def _work(settings: Settings, health: Health) -> bool:
     """Whether RQ ended because it was told to. Raises StoreUnavailable where it could not even begin."""
     with translated():
         connection = connect_sync(settings.redis_url)
@@ -185,7 +191,7 @@ def _work(settings: Settings) -> bool:
             serializer=JSONSerializer, job_class=Ticket, maintenance_interval=30, log_job_description=False,
             worker_ttl=beat_s + RQ_LISTENS_LESS_S, job_monitoring_interval=beat_s,
         )  # fmt: skip
-        worker.health = Health((BEATS,), settings.lease_s, settings.health_file)
+        worker.health = health
         worker.offer = Offer(connection, keys, worker.name, names(), max(settings.lease_ms, 3000 * beat_s))
         worker.work(logging_level=logging.getLogger("rq").getEffectiveLevel())
     return worker.told_to_stop
