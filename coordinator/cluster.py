@@ -33,7 +33,8 @@ class Cluster:
 
     instances: all that are registered; backlog_ms: outstanding work by instance id; new_id makes request ids that sort
     by age; turn counts dispatches, for rotations; tools: those of each tool worker; patience_ms: how
-    long a late request still waits for an instance. `expected` keeps what `Remaining` works out of definitions.
+    long a late request still waits for an instance; shut: where one runs alone or will soon, so that whatever is bound
+    there waits for it. `expected` keeps what `Remaining` works out of definitions.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class Cluster:
         turn: int = 0,
         tools: Sequence[frozenset[str]] = (),
         patience_ms: int = 0,
+        shut: frozenset[str] = frozenset(),
     ) -> None:
         self.patience_ms = patience_ms
+        self._shut = shut
         self._registered = instances
         self.instances = [instance for instance in instances if instance.status == "ready"]
         self.backlog_ms = dict(backlog_ms)
@@ -87,11 +90,11 @@ class Cluster:
         return max((longest for longest in self._longest[key] if longest < below), default=0)
 
     def choose(self, instances: Sequence[Instance], call: Waiting) -> tuple[int, float]:
-        """The policy's choice among these, and the wait to expect there in s."""
+        """The policy's choice among these, and the wait to expect there in s. One that is shut only if all are."""
         candidates = [self._candidate(instance) for instance in instances]
-        everyone = range(len(instances))
+        eligible = [m for m, one in enumerate(instances) if one.id not in self._shut] or range(len(instances))
         # Those that leave something to chance bind late, in the planner.
-        chosen = choose(self.policy, call, candidates, everyone, len(instances), self.turn, (0.0, 0.0))
+        chosen = choose(self.policy, call, candidates, eligible, len(eligible), self.turn, (0.0, 0.0))
         self.turn += 1
         name, cost = instances[chosen].id, exec_s(instances[chosen].profile, call.prompt_tokens, call.expected_tokens)
         self.backlog_ms[name] = self.backlog_ms.get(name, 0) + load_ms(cost)

@@ -62,8 +62,9 @@ class Desk:
             instances = await self.cell.instances.all()
             tools = tuple((await self.cell.offers.all()).values())
             self._cluster = Cluster(
-                instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms
-            )
+                instances, {}, self.policy, self.estimates, self._ids.__next__, turn, tools, self.settings.lease_ms,
+                shut=frozenset() if self.policy.late else await self.cell.instances.shut(),
+            )  # fmt: skip
             self._refreshed_at = now
         if not self.policy.late:
             self._cluster.backlog_ms = await self.cell.instances.backlogs()

@@ -118,6 +118,10 @@ class Instances:
             found = await self._client.hgetall(self._keys.backlog)
         return {name.decode(): int(value) for name, value in found.items()}
 
+    async def shut(self) -> frozenset[str]:
+        """Where a request that must run alone runs or is among the next: what is bound there waits for its end."""
+        return frozenset(name.decode() for name in await self._scripts.run("shut"))
+
     async def shares(self) -> tuple[dict[str, int], set[str]]:
         """Tokens that each tenant has been charged, and the tenants with requests that have not ended."""
         with translated():

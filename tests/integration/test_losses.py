@@ -1,13 +1,17 @@
 """Losses: what is taken from a request when the engine under it is lost, and how its innocent neighbours are spared."""
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, commit, dispatched, mail, push
+from operations_bench import LEASE_MS, ROOM, commit, dispatched, join, mail, push, queued
 
 from common.errors import AttemptFailed
 from common.events import Completed, Evacuated, Lost, Outcome
 from common.model import TOOLS
+from common.settings import load
 from common.store.cell import Cell
 from common.store.queues import Loss, Room, Seat
+from coordinator.desk import Desk
+from coordinator.loops.completions import completions
+from coordinator.loops.intake import intake
 from workers.tools.execution import ONE
 
 LIMIT = 3
@@ -99,6 +103,35 @@ async def test_it_waits_for_its_turn_and_takes_nobody_with_it(cell: Cell) -> Non
     rounds = [await cell.queues.claim(seat, f"c{turn}", LEASE_MS, ROOM) for turn in range(3)]
     assert [[claim.request for claim in claims] for claims in rounds] == [["r0"], ["r1"], ["r2"]]
     assert [[claim.alone for claim in claims] for claims in rounds] == [[False], [True], [False]]
+
+
+async def places(cell: Cell, desk: Desk, *workflows: str) -> list[str]:
+    """The instances to which their requests go, after a new look at the cluster."""
+    desk.refresh()
+    for workflow in workflows:
+        stages = {"s": {"prompt": "say it"}}
+        await cell.records.submit({"workflow": {"name": "one", "stages": stages}, "id": workflow})
+    await intake(desk)
+    await completions(desk)
+    found = {(await cell.client.hget(cell.keys.request(request), "workflow")).decode(): instance
+             for instance in ("a", "b") for request in await queued(cell, instance)}  # fmt: skip
+    return [found[workflow] for workflow in workflows]
+
+
+@pytest.mark.parametrize("policy", ["vllm", "hexgen"])
+async def test_policies_that_bind_early_go_around_one_that_must_run_alone(cell: Cell, policy: str) -> None:
+    desk = Desk(cell, load(policy=policy))
+    seats = {name: await join(cell, name) for name in ("a", "b")}
+    (here,) = await places(cell, desk, "w1")
+    there = "b" if here == "a" else "a"
+    (request,) = await queued(cell, here)
+    await cell.client.hset(cell.keys.request(request), "alone", 1)
+    assert await places(cell, desk, "w2", "w3", "w4") == [there] * 3
+    (claim,) = await cell.queues.claim(seats[here], "c1", LEASE_MS, ROOM)
+    assert claim.alone
+    assert await places(cell, desk, "w5", "w6") == [there] * 2
+    assert await cell.queues.finish([(request, claim.token, Outcome("x"))]) == [True]
+    assert here in await places(cell, desk, "w7", "w8")
 
 
 async def test_a_tool_request_runs_alone_in_any_case(cell: Cell) -> None:

@@ -4,7 +4,7 @@ import pytest
 from core_bench import definition, instance
 
 from common.policy.cost import exec_s
-from common.policy.registry import policy
+from common.policy.registry import binds_late, names, policy
 from coordinator.cluster import LONGEST_LOAD_MS, Cluster, Waiting, load_ms
 from coordinator.estimates import Estimates
 
@@ -13,8 +13,8 @@ CALL = Waiting(1000, 50)
 FAST, SLOW = instance("fast"), instance("slow", "a6000", models=("n",))
 
 
-def cluster(*instances, backlog=None, rules="hexgen", estimates=None):
-    return Cluster(instances, backlog or {}, policy(rules), estimates or Estimates(), lambda: "r")
+def cluster(*instances, backlog=None, rules="hexgen", estimates=None, **others):
+    return Cluster(instances, backlog or {}, policy(rules), estimates or Estimates(), lambda: "r", **others)
 
 
 def test_only_ready_instances_serve():
@@ -50,6 +50,15 @@ def test_a_backlog_below_nothing_counts_as_nothing():
 def test_round_robin_ignores_the_backlog():
     view = cluster(FAST, instance("twin"), backlog={"fast": 60_000}, rules="vllm")
     assert [view.choose(view.instances, CALL)[0] for _ in range(3)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("rules", [name for name in names() if not binds_late(name)])
+def test_one_that_is_shut_is_chosen_only_if_all_are(rules):
+    three = FAST, instance("twin"), instance("third")
+    view = cluster(*three, rules=rules, shut=frozenset({"fast", "third"}))
+    assert {view.choose(view.instances, CALL)[0] for _ in range(3)} == {1}
+    view = cluster(*three, rules=rules, shut=frozenset({"fast", "third", "twin"}))
+    assert {view.choose(view.instances, CALL)[0] for _ in range(3)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(("cost_s", "load"), [(0.0, 1), (0.0004, 1), (1.5, 1500), (1e30, LONGEST_LOAD_MS)])

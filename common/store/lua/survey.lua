@@ -4,8 +4,9 @@
 --   {instance = {epoch, cache version}}: caches the caller holds
 -- returns {now, plans carried out, {request, its key, its last fencing token ('' for none), 1 if it must run alone (see reap), else 0, ...}
 --   lane by lane, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller holds it), {queued request, ...},
---   {claimed request, ...}, 1 if one that must run alone runs there or is among the next 8, else 0}, ...}}; no instances where nothing is in the line
+--   {claimed request, ...}, 1 if it is shut (see is_shut), else 0}, ...}}; no instances where nothing is in the line
 --@include base
+--@include shut
 local most = ARGV[1] - 1
 local line, seen, held = {}, {}, cmsgpack.unpack(ARGV[3])
 local lanes = redis.call('SMEMBERS', p .. 'lanes')
@@ -18,7 +19,6 @@ for _, lane in ipairs(lanes) do
     for _, value in ipairs({head[i], head[i + 1], token or '', alone and 1 or 0}) do line[#line + 1] = value end
   end
 end
-local function alone(id) return id and try('HGET', p .. 'request:' .. id, 'alone') end
 for _, name in ipairs(#line > 0 and redis.call('ZRANGE', p .. 'instances', 0, -1) or {}) do
   local key = p .. 'instance:' .. name
   local status, epoch, serves, profile, load, version =
@@ -28,9 +28,8 @@ for _, name in ipairs(#line > 0 and redis.call('ZRANGE', p .. 'instances', 0, -1
     local cache = false
     if not (known and known[1] == epoch and known[2] == (version or '')) then cache = redis.call('HGET', key, 'cache') or '' end
     local queued, claimed = redis.call('ZRANGE', p .. 'queue:' .. name, 0, most), redis.call('SMEMBERS', p .. 'claimed:' .. name)
-    local shut = not claimed[2] and alone(claimed[1])
-    for i = 1, math.min(#queued, 8) do shut = shut or alone(queued[i]) end -- a planner binds no more than a few ahead
-    seen[#seen + 1] = {name, epoch, serves, profile, load, version or '', cache, queued, claimed, shut and 1 or 0}
+    local shut = is_shut(claimed, queued) and 1 or 0
+    seen[#seen + 1] = {name, epoch, serves, profile, load, version or '', cache, queued, claimed, shut}
   end
 end
 return {now, tonumber(redis.call('GET', p .. 'plans') or 0), line, seen}
