@@ -114,10 +114,12 @@ async def test_who_could_not_be_told_why_is_told_by_the_next(cell: Cell, lacking
         with pytest.raises(StoreRefused):
             await refuse(limited)
     assert await cell.client.xlen(cell.keys.submissions) == 1
+    assert await cell.client.pttl(f"{cell.keys.prefix}reply") > 0  # what is left of it goes
     async with full(cell):
         await refuse(cell)
     assert await cell.client.xlen(cell.keys.submissions) == 0
     assert await cell.records.first(entry) == ("rejected", why)
+    assert await cell.client.pttl(cell.keys.events(entry)) > 0
 
 
 @pytest.mark.parametrize("how", ["complete", "fail", "release"])

@@ -4,7 +4,7 @@ local function reply(entry, kind, field, event, keep_ms)
   local stream, draft = p .. 'workflow:' .. entry .. ':events', p .. 'reply'
   redis.call('DEL', draft)
   redis.call('XADD', draft, '*', 'type', kind, field, event)
+  redis.call('PEXPIRE', draft, keep_ms) -- the copy has it too; and what a missing right leaves of it goes
   redis.call('COPY', draft, stream, 'REPLACE')
   redis.call('DEL', draft)
-  redis.call('PEXPIRE', stream, keep_ms)
 end
