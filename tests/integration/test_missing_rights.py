@@ -8,7 +8,7 @@ import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, join, mail, push, queued
 
 from common.errors import AttemptFailed, StoreRefused
-from common.events import Completed, Evacuated, Failed, Outcome
+from common.events import Completed, Evacuated, Failed, Lost, Outcome, Submitted
 from common.lineup import Placement
 from common.model import LINE
 from common.store.cell import Cell
@@ -96,6 +96,48 @@ async def test_what_cannot_be_given_back_to_the_line_is_left_to_its_lease(
     assert await cell.queues.reap(0, 3)
     assert await queued(cell, "line*chat") == ["r1"]
     assert (await cell.line.survey(64)).line == ("r1",)
+
+
+@pytest.mark.strange_keys("what could not be counted stays")
+@pytest.mark.parametrize("command", ["hincrby", "srem"])
+@pytest.mark.parametrize("losses", [1, 3])
+async def test_a_lease_that_ran_out_is_told_of_by_the_next(
+    cell: Cell, lacking: Lacking, command: str, losses: int
+) -> None:
+    await claimed(cell)
+    assert await cell.queues.reap(0, losses) == []
+    await cell.client.zadd(cell.keys.leases, {"r1": 0}, xx=True)
+    async with lacking(command) as limited:
+        with pytest.raises(StoreRefused):
+            await limited.queues.reap(0, losses)
+    await cell.queues.reap(0, losses)
+    assert await mail(cell) == [Lost("r1", "s", 1) if losses == 1 else Evacuated("r1", "s")]
+
+
+@pytest.mark.strange_keys("what could not be counted stays")
+async def test_what_is_lost_on_its_way_back_to_the_line_keeps_its_lease(cell: Cell, lacking: Lacking) -> None:
+    seat = await join(cell)
+    await accept(cell)
+    await commit(cell, 0, 1, pushes=[push("r1", "s", LINE)])
+    assert await cell.line.place(0, [Placement("r1", "a", seat.epoch or 0, 70)]) == [True]
+    assert len(await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)) == 1
+    assert await cell.queues.reap(0, 3) == []
+    await cell.client.zadd(cell.keys.leases, {"r1": 0}, xx=True)
+    async with lacking("srem") as limited:
+        with pytest.raises(StoreRefused):
+            await limited.queues.reap(0, 3)
+    assert await cell.queues.reap(0, 3)
+    assert (await cell.line.survey(64)).line == ("r1",)
+
+
+async def test_what_was_accepted_runs_though_it_could_not_be_counted(cell: Cell, lacking: Lacking) -> None:
+    async with lacking("hincrby") as limited:
+        with pytest.raises(StoreRefused):
+            await accept(limited)
+    assert await accept(cell) == "same"
+    assert [type(event) for event in await mail(cell)] == [Submitted]
+    told = await cell.client.xrange(cell.keys.events("w1"))
+    assert [fields[b"type"] for _, fields in told] == [b"accepted"]
 
 
 @pytest.mark.parametrize("shed", [False, True])

@@ -27,16 +27,16 @@ else
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
     'accepted:json', ARGV[9], 'accepted:msgpack', ARGV[10])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
-  uncount(ARGV[1]) -- of an earlier use of the id that a coordinator of an older version has ended
-  redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
-  redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
   define_for(ARGV[1], ARGV[5], ARGV[6], ARGV[7])
 end
 -- A workflow known already is told as it was accepted, since it keeps its first deadline; in the encoding of this submission.
 local event = redis.call('HGET', key, 'accepted:' .. ARGV[8])
 if answer == 'accepted' then
   redis.call('XADD', key .. ':events', 'MAXLEN', '~', ARGV[11], '*', 'type', 'accepted', ARGV[8], event)
-  post(ARGV[1], 'submitted')
+  post(ARGV[1], 'submitted') -- before what is counted: refused there by a missing right, it runs all the same
+  uncount(ARGV[1]) -- of an earlier use of the id that a coordinator of an older version has ended
+  redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
+  redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
 end
 if answer ~= 'other' then
   if ARGV[2] ~= ARGV[1] then

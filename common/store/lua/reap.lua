@@ -28,7 +28,6 @@ if grace then return {'grace'} end
 local lost, unread, most = {}, {}, tonumber(ARGV[2])
 local function lose(id)
   local record = p .. 'request:' .. id
-  redis.call('ZREM', p .. 'leases', id)
   local workflow, node, claimant, before, token, forfeited, why =
     unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners', 'token', 'forfeited', 'why') or {})
   if not (workflow and node) then
@@ -42,7 +41,6 @@ local function lose(id)
   local losses = try('HINCRBY', record, 'losses', 1) or most
   for _, value in ipairs({id, workflow, node, claimant or '', losses, forfeited == token and why or ''}) do lost[#lost + 1] = value end
   if losses >= most then
-    detach(id)
     bury(workflow, node, id, 'its worker or engine was lost ' .. losses .. ' times', owners)
     tell(id, workflow, 'lost ' .. id .. ' ' .. node .. ' ' .. losses)
   else
@@ -52,7 +50,10 @@ local function lose(id)
 end
 repeat -- a lease without a request that can be read just ends: it does not hide those behind it
   local ids = redis.call('ZRANGEBYSCORE', p .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[3])
-  for _, id in ipairs(ids) do lose(id) end
+  for _, id in ipairs(ids) do
+    lose(id)
+    redis.call('ZREM', p .. 'leases', id) -- last: refused by a missing right before, it is looked at again
+  end
 until #lost > 0 or #ids == 0
 for _, name in ipairs(#unread > 0 and redis.call('HKEYS', p .. 'backlog') or {}) do -- where they were, nobody knows
   for _, id in ipairs(unread) do redis.call('SREM', p .. 'claimed:' .. name, id) end
