@@ -130,6 +130,20 @@ async def test_what_is_lost_on_its_way_back_to_the_line_keeps_its_lease(cell: Ce
     assert (await cell.line.survey(64)).line == ("r1",)
 
 
+async def test_a_workflow_for_which_nobody_could_be_called_is_called_for_by_the_next(
+    cell: Cell, lacking: Lacking
+) -> None:
+    await dispatched(cell)
+    await cell.client.xtrim(cell.keys.completions, 0)
+    async with lacking("xadd") as limited:
+        with pytest.raises(StoreRefused):
+            await limited.inbox.cancel("w1", "no")
+    assert await cell.client.xlen(cell.keys.completions) == 0
+    for _ in range(2):
+        await cell.inbox.cancel("w1", "no")
+    assert await cell.client.xlen(cell.keys.completions) == 1
+
+
 async def test_what_was_accepted_runs_though_it_could_not_be_counted(cell: Cell, lacking: Lacking) -> None:
     async with lacking("hincrby") as limited:
         with pytest.raises(StoreRefused):

@@ -3,11 +3,10 @@
 -- A workflow that cannot be read or take mail is rung for too: the coordinator ends it, and whoever posts goes on.
 local function post(workflow, message)
   local key = p .. 'workflow:' .. workflow
-  local status = try('HGET', key, 'status')
+  local status, rung = unpack(try('HMGET', key, 'status', 'rung') or {})
   if status == false or status and status ~= 'running' then return false end
   local posted = status and try('RPUSH', key .. ':mailbox', message)
-  if not posted or redis.call('HSETNX', key, 'rung', 1) == 1 then
-    redis.call('XADD', p .. 'completions', '*', 'workflow', workflow)
-  end
+  if not (posted and rung) then redis.call('XADD', p .. 'completions', '*', 'workflow', workflow) end
+  if posted and not rung then redis.call('HSET', key, 'rung', 1) end -- after the call: refused, the next message calls
   return posted ~= nil
 end
