@@ -48,7 +48,7 @@ class Ledger:
             self.completed.update(request.decode() for request in told)
         elif name == b"HINCRBY" and key == b"served":
             self.served += int(command[3])
-        elif name == b"HINCRBY" and key.startswith(b"request:") and command[2] == b"token":
+        elif name == b"HSET" and key.startswith(b"request:") and command[2] == b"token":
             self.claimed[key.removeprefix(b"request:").decode()] += 1
         elif name == b"SET" and key.startswith(b"workflow:") and key.endswith(b":result"):
             self.ended[key.split(b":")[1].decode()] += 1

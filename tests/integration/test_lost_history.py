@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from operations_bench import LEASE_MS, PROFILE, ROOM
+from operations_bench import LEASE_MS, PROFILE, ROOM, dispatched, join, mail, push
 
-from common.events import Outcome
+from common.errors import AttemptFailed, Superseded, Unregistered
+from common.events import Completed, Outcome
 from common.settings import load
 from common.store.cell import Cell
 from common.store.queues import Seat
@@ -115,6 +116,35 @@ async def test_an_output_is_fetched_once_where_it_is_known_who_took_it(
     result = await cell.records.result(workflow)
     assert result is not None
     assert result["output"] == "abc"
+
+
+async def test_a_claim_that_was_lost_has_not_the_token_of_the_one_made_instead(cell: Cell) -> None:
+    seat = await dispatched(cell, push("r1", "s"))
+    past = await replicated(cell)
+    (lost,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    await fail_over(cell, past)
+    while await cell.records.now_ms() <= lost.token:
+        pass
+    (held,) = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
+    assert await cell.queues.renew(seat, LEASE_MS, [("r1", lost.token)]) == ("ready", ["r1"])
+    for late in (Outcome("LOST"), AttemptFailed("LOST")):
+        assert await cell.queues.finish([("r1", lost.token, late)]) == [False]
+    assert await cell.queues.finish([("r1", held.token, Outcome("KEPT"))]) == [True]
+    assert await mail(cell) == [Completed("r1", "s", Outcome("KEPT"))]
+
+
+async def test_an_incarnation_that_was_lost_is_not_taken_for_the_one_that_joined_instead(cell: Cell) -> None:
+    await join(cell)
+    past = await replicated(cell)
+    lost = await join(cell)
+    await fail_over(cell, past)
+    with pytest.raises(Unregistered):  # so it registers again
+        await cell.queues.claim(lost, "c1", LEASE_MS, ROOM)
+    while await cell.records.now_ms() <= (lost.epoch or 0):
+        pass
+    await join(cell)
+    with pytest.raises(Superseded):
+        await cell.queues.renew(lost, LEASE_MS, [])
 
 
 async def forget_when(cell: Cell, workflow: str, desk: Desk) -> None:

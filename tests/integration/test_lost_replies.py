@@ -43,7 +43,7 @@ async def test_a_step_takes_effect_once_and_its_coordinator_is_told_so(lossy: Ce
 async def test_what_ended_counts_once_and_leaves_no_more_behind(lossy: Cell, outcome: Outcome | AttemptFailed) -> None:
     seat = await dispatched(lossy, push("r1", "s"), push("r2", "t"))
     (claim,) = await lossy.queues.claim(seat, "c1", LEASE_MS, Room(1, 10_000, 10_000))
-    assert await lossy.queues.finish([("r1", claim.token, outcome), ("r2", 1, outcome)]) == [False, False]
+    assert await lossy.queues.finish([("r1", claim.token, outcome), ("r2", claim.token, outcome)]) == [False, False]
     expected = Completed("r1", "s", outcome) if isinstance(outcome, Outcome) else Failed("r1", "s", "no luck", True)
     assert await mail(lossy) == [expected]
     assert await lossy.instances.served() == ({"a": 1} if isinstance(outcome, Outcome) else {})
@@ -52,9 +52,10 @@ async def test_what_ended_counts_once_and_leaves_no_more_behind(lossy: Cell, out
 
 async def test_what_a_holder_hands_in_that_was_overtaken_has_no_effect(lossy: Cell) -> None:
     seat = await dispatched(lossy, push("r1", "s"))
-    await lossy.queues.claim(seat, "c1", LEASE_MS, ROOM)
-    await lossy.queues.finish([("r1", 1, Outcome("x"))])
-    assert await lossy.queues.finish([("r1", 2, Outcome("y")), ("r1", 1, AttemptFailed("died"))]) == [False, False]
+    (claim,) = await lossy.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    await lossy.queues.finish([("r1", claim.token, Outcome("x"))])
+    late = [("r1", claim.token + 1, Outcome("y")), ("r1", claim.token, AttemptFailed("died"))]
+    assert await lossy.queues.finish(late) == [False, False]
     assert await lossy.inbox.outputs("w1", ["s"]) == {"s": Outcome("x")}
 
 

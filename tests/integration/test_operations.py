@@ -146,7 +146,7 @@ async def test_claim_pops_the_smallest_key_under_lease(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"), push("r2", "t", offset_ms=-1_000), push("r3", "u", offset_ms=1_000))
     first, second = await cell.queues.claim(seat, "call1", LEASE_MS, Room(2, 10_000, 10_000))
     assert (first.request, second.request) == ("r2", "r1")
-    assert (first.token, first.node, first.workflow, first.call) == (1, "t", "w1", push("r2", "t").call)
+    assert (first.node, first.workflow, first.call) == ("t", "w1", push("r2", "t").call)
     assert await queued(cell) == ["r3"]
     assert await cell.client.zcard(cell.keys.leases) == 2
 
@@ -183,9 +183,9 @@ async def test_claim_refuses_an_earlier_incarnation(cell: Cell) -> None:
 
 async def test_complete_counts_once(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
-    await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
     outcome = Outcome({"sql": "SELECT 1"}, "a", 5, 7)
-    assert await cell.queues.finish([("r1", 2, outcome), ("r1", 1, outcome)]) == [False, True]
+    assert await cell.queues.finish([("r1", claim.token + 1, outcome), ("r1", claim.token, outcome)]) == [False, True]
     assert await mail(cell) == [Completed("r1", "s", outcome)]
     assert await cell.inbox.outputs("w1", ["s", "t"]) == {"s": outcome}
     assert await cell.client.exists(cell.keys.request("r1")) == 0
@@ -205,14 +205,14 @@ async def test_several_completions_call_a_coordinator_once(cell: Cell) -> None:
 
 async def test_fail_keeps_the_record_and_its_token(cell: Cell) -> None:
     seat = await dispatched(cell, push("r1", "s"))
-    await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
-    assert await cell.queues.finish([("r1", 1, AttemptFailed("out of luck"))]) == [True]
+    (held,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    assert await cell.queues.finish([("r1", held.token, AttemptFailed("out of luck"))]) == [True]
     assert await mail(cell) == [Failed("r1", "s", "out of luck", True)]
     assert await cell.instances.backlogs() == {"a": 0}
     await commit(cell, 1, 1, pushes=[push("r1", "s")])
-    again = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
-    assert again[0].token == 2
-    assert await cell.queues.finish([("r1", 1, Outcome("late"))]) == [False]
+    (again,) = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
+    assert again.token > held.token
+    assert await cell.queues.finish([("r1", held.token, Outcome("late"))]) == [False]
 
 
 async def test_release_routes_anew(cell: Cell) -> None:
@@ -284,12 +284,12 @@ async def test_reap_routes_anew_and_keeps_the_age(cell: Cell) -> None:
     """Also where the instance is ready: it may have come back as another."""
     seat = await dispatched(cell, push("r1", "s"))
     born = await cell.client.hget(cell.keys.request("r1"), "enqueued_at")
-    await cell.queues.claim(seat, "c1", 0, ROOM)
+    (held,) = await cell.queues.claim(seat, "c1", 0, ROOM)
     assert await cell.queues.reap(0, 3)
     assert await mail(cell) == [Evacuated("r1", "s")]
     assert await queued(cell) == []
     assert await cell.instances.backlogs() == {"a": 0}
-    assert await cell.queues.finish([("r1", 1, Outcome("late"))]) == [False]
+    assert await cell.queues.finish([("r1", held.token, Outcome("late"))]) == [False]
     await commit(cell, 1, 1, pushes=[push("r1", "s")])
     assert await cell.client.zscore(cell.keys.queue("a"), "r1") == int(born)
 

@@ -60,7 +60,7 @@ async def test_an_instance_that_is_gone_is_told_so_and_not_brought_back(cell: Ce
 async def test_epochs_are_not_met_again_when_the_data_is_lost(cell: Cell) -> None:
     old = await join(cell)
     await cell.client.delete(*await cell.client.keys(f"{cell.keys.prefix}*"))
-    await asyncio.sleep(0.002)  # epochs count from the first registration on, in ms
+    await asyncio.sleep(0.002)  # epochs are times in ms
     assert (await join(cell)).epoch != old.epoch
     with pytest.raises(Superseded):
         await cell.queues.claim(old, "c1", LEASE_MS, ROOM)

@@ -55,7 +55,7 @@ def aof(*commands: str) -> bytes:
 
 
 ONCE = (
-    "SELECT|0", "ZADD|{hexgen:x}:live|1|w1", "HINCRBY|{hexgen:x}:request:r1|token|1",
+    "SELECT|0", "ZADD|{hexgen:x}:live|1|w1", "HSET|{hexgen:x}:request:r1|token|1|claimant|a/1",
     "RPUSH|{hexgen:x}:workflow:w1:mailbox|completed r1 s",
     "HINCRBY|{hexgen:x}:served|a|1", "SET|{hexgen:x}:workflow:w1:result|done|PXAT|99",
     "RPUSH|{hexgen:other}:workflow:w1:mailbox|completed r1 s",

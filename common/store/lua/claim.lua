@@ -34,17 +34,18 @@ while most > 0 and prefill > 0 do
   local id, score = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
   if not id then break end
   local record = p .. 'request:' .. id
-  local payload, prompt, alone = unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'alone') or {})
+  local payload, prompt, alone, token = unpack(try('HMGET', record, 'payload', 'prompt_tokens', 'alone', 'token') or {})
   prompt = tonumber(prompt or '') or 0
   if payload and (alone or prompt > kv) and not (ARGV[9] == '1' and #given == 1) then break end
   redis.call('ZREM', queue, id)
-  local token = payload and try('HINCRBY', record, 'token', 1)
-  if not token then -- there is nothing to run: the others must not wait behind it
+  if not payload then -- there is nothing to run: the others must not wait behind it
     unread = not detach(id) or unread
   else
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('SADD', p .. 'claimed:' .. ARGV[1], id)
-    redis.call('HSET', record, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
+    -- A time, not a count, as with versions: a claim that a failover has lost has not the token of the one made instead.
+    token = string.format('%.0f', math.max((whole(token) or 0) + 1, now))
+    redis.call('HSET', record, 'token', token, 'claimant', ARGV[3], 'claimed_at', now, 'key_ms', score)
     give(id, token)
     given[#given + 1] = id
     most, prefill, kv = alone and 0 or most - 1, prefill - prompt, kv - prompt

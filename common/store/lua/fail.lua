@@ -1,4 +1,4 @@
--- fail: an attempt failed; the workflow is told and its coordinator decides on a retry. The record stays: its token goes on counting.
+-- fail: an attempt failed; the workflow is told and its coordinator decides on a retry. The record stays: its tokens go on growing.
 -- KEYS[1] prefix
 -- ARGV 1 request, 2 token, 3 reason (opaque)
 -- returns 1; or 0 when the lease was lost, or this holder was answered before: nothing is written then

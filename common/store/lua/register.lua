@@ -6,7 +6,7 @@
 --@include base
 --@include queue
 local key = p .. 'instance:' .. ARGV[1]
-local serves, longest, before = unpack(redis.call('HMGET', key, 'serves', 'longest_prompt', 'status'))
+local serves, longest, before, epoch = unpack(redis.call('HMGET', key, 'serves', 'longest_prompt', 'status', 'epoch'))
 local same = serves == ARGV[2] and tonumber(longest or math.huge) <= tonumber(ARGV[3]) and before ~= 'joining'
 local status = 'ready'
 if not same and redis.call('EXISTS', p .. 'queue:' .. ARGV[1]) == 1 then status = 'joining' end
@@ -17,6 +17,7 @@ wake_line()
 redis.call('PERSIST', key)
 redis.call('ZADD', p .. 'instances', now, ARGV[1])
 redis.call('HINCRBY', p .. 'backlog', ARGV[1], 0)
--- Epochs begin at the time of the first registration: one that outlives the cell's data is never met again.
-redis.call('HSETNX', key, 'epoch', now)
-return {redis.call('HINCRBY', key, 'epoch', 1), status}
+-- A time, not a count, as with tokens: one that outlives the cell's data, or that a failover has lost, is never met again.
+epoch = math.max((whole(epoch) or 0) + 1, now)
+redis.call('HSET', key, 'epoch', string.format('%.0f', epoch))
+return {epoch, status}

@@ -11,3 +11,6 @@ local function try(...)
   if string.find(reply.err, '^%-?WRONGTYPE') or string.find(reply.err, 'is not an integer') then return nil end
   return redis.call(...)
 end
+
+-- whole: the integer that a text tells, if it tells one exactly; else nil.
+local function whole(text) return tonumber(#(text or '') < 16 and string.match(text or '', '^%-?%d+$') or nil) end

@@ -44,8 +44,8 @@ local function recount(instance)
   redis.call('HSET', p .. 'backlog', instance, load_ms)
 end
 
--- detach: take a request off its instance (queue, backlog and, unless it is kept, lease); its record stays, so its token goes on
--- counting.
+-- detach: take a request off its instance (queue, backlog and, unless it is kept, lease); its record stays, so its tokens go on
+-- growing.
 -- Returns false where its record is lost: whoever knows where it was must take it from there. A lease of it runs out, see reap.
 local function detach(id, keep_lease)
   local key = p .. 'request:' .. id
