@@ -48,7 +48,8 @@ class Stale(NamedTuple):
 class Look:
     """One workflow as `begin_step` saw it. `head` and `nodes` are None when the caller holds this version already.
 
-    With a `fault`, not all of it can be read, for this reason: then what can be read is there.
+    With a `fault`, not all of it can be read, for this reason: then what can be read is there. `seen` stands for the
+    messages of its mail, for the commit of a step that handles them.
     """
 
     version: int
@@ -57,6 +58,7 @@ class Look:
     nodes: dict[str, Node] | None
     mail: list[Event]
     fault: str = ""
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,9 @@ class End:
 
 @dataclass(slots=True)
 class Commit:
-    """One step of one workflow, ready to take effect. `handled` counts the messages it answers; `drops` are requests
-    that nobody waits for any longer, `recalls` delayed nodes that need no waking any more; `head` is there where it has
-    changed.
+    """One step of one workflow, ready to take effect. `handled` counts the messages it answers, and `seen` stands for
+    them, as in the look: it has no effect where a failover has lost one. `drops` are requests that nobody waits for any
+    longer, `recalls` delayed nodes that need no waking any more; `head` is there where it has changed.
 
     `broken`: the workflow cannot go on and ends, whatever its version and its state, as a dead letter; only `drops`,
     `end` and `owner` count, which is the coordinator that was lost with it, if one was.
@@ -99,6 +101,7 @@ class Commit:
     end: End | None = None
     broken: bool = False
     owner: str = ""
+    seen: str = ""
 
 
 class Answer(NamedTuple):
@@ -305,7 +308,7 @@ class _Reading:
 def _look(reply: Any) -> Look:
     if isinstance(reply, BadRecord):
         return Look(0, clock.wall_ms(), None, None, [], str(reply))
-    version, now, flat, mail = reply
+    version, now, flat, mail, seen = reply
     reading = _Reading()
     head, nodes = None, None
     if flat:
@@ -315,7 +318,8 @@ def _look(reply: Any) -> Look:
         found = {node: reading.part(node, wire.unpack_node, fields[name]) for node, name in names.items()}
         nodes = {node: state for node, state in found.items() if state is not None}
     events = [reading.part("its mail", wire.read_message, mail[i], mail[i + 1]) for i in range(0, len(mail), 2)]
-    return Look(version, now, head, nodes, [event for event in events if event is not None], reading.fault)
+    read = [event for event in events if event is not None]
+    return Look(version, now, head, nodes, read, reading.fault, seen.decode())
 
 
 def _queued(fields: Any) -> Queued | None:
@@ -371,7 +375,7 @@ def _commit_call(commit: Commit) -> Call:
             kept = {"keep_traces": commit.end.keep_traces, "keep_traces_ms": KEEP_TRACES_MS}
             step |= {"trace": commit.end.trace, **kept}
     where = (commit.workflow, commit.entry, commit.version, commit.handled)
-    return Call("commit_step", (*where, wire.pack_for_lua(step), call_id()))
+    return Call("commit_step", (*where, wire.pack_for_lua(step), call_id(), commit.seen))
 
 
 def _rescore(one: Rescore) -> Json:

@@ -165,6 +165,7 @@ def _commit(desk: Desk, turn: Turn) -> Commit:
         entry=turn.call.entry,
         version=look.version,
         handled=len(look.mail),
+        seen=look.seen,
         encoding=step.workflow.head.encoding,
         nodes=step.nodes,
         pushes=step.pushes,

@@ -42,7 +42,8 @@ async def commit(
     now = await version_of(cell, workflow)
     if now not in seen:
         seen.append(now)
-    made = Commit(workflow, entry, seen[version], handled, "json", **parts)
+    found = (await cell.inbox.begin([(workflow, -1)], handled))[0].seen
+    made = Commit(workflow, entry, seen[version], handled, "json", seen=found, **parts)
     return (await cell.inbox.commit([made]))[0].state
 
 

@@ -102,7 +102,8 @@ class Bench:
             limits = (changes.get("timeout_s", 30.0), changes.get("stream", False))
             pushes.append(Push(name, f"s{number}", "a", number, 10, 100, 99, 10, call, "w/s", *limits))
         nodes = {push.node: Node("running", request=push.request, phase="queued") for push in pushes}
-        made = Commit("w1", "", self.version, 1, "json", nodes=nodes, pushes=pushes)
+        seen = (await self.cell.inbox.begin([("w1", self.version)], 1))[0].seen
+        made = Commit("w1", "", self.version, 1, "json", nodes=nodes, pushes=pushes, seen=seen)
         self.version = (await self.cell.inbox.commit([made]))[0].version
 
     async def mail(self, count: int) -> list[Any]:

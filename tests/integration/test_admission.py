@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, join, push, version_of
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, push
 
 from common import wire
 from common.errors import InvalidDocument
@@ -27,8 +27,9 @@ async def submit(cell: Cell, workflow: str, tenant: str = "acme", entry: str = "
 
 
 async def end(cell: Cell, workflow: str, broken: bool = False) -> None:
-    version = 0 if broken else await version_of(cell, workflow)
-    made = Commit(workflow, "", version, 1, "json", end=End("completed", {}, 60_000), broken=broken)
+    look = (await cell.inbox.begin([(workflow, -1)], 1))[0]
+    how = End("completed", {}, 60_000)
+    made = Commit(workflow, "", look.version, 1, "json", end=how, broken=broken, seen=look.seen)
     assert (await cell.inbox.commit([made]))[0].state == 1
 
 

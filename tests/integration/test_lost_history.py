@@ -10,6 +10,7 @@ from common.errors import AttemptFailed, Superseded, Unregistered
 from common.events import Completed, Outcome
 from common.settings import load
 from common.store.cell import Cell
+from common.store.inbox import Answer, Commit
 from common.store.queues import Seat
 from common.store.scripts import call_id
 from common.wire import pack_node
@@ -116,6 +117,37 @@ async def test_an_output_is_fetched_once_where_it_is_known_who_took_it(
     result = await cell.records.result(workflow)
     assert result is not None
     assert result["output"] == "abc"
+
+
+@pytest.mark.parametrize("instead", ["nothing", "other mail"])
+async def test_a_step_that_answers_mail_that_was_lost_has_no_effect(
+    cell: Cell, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+    desk = Desk(cell, load(policy="hexgen"))
+    workflow = await cell.records.submit({"workflow": BOTH})
+    await intake(desk)
+    await completions(desk)
+    past, commit = await replicated(cell), cell.inbox.commit
+    await answer(cell, seat, "LOST")
+
+    async def commit_elsewhere(commits: Sequence[Commit]) -> list[Answer]:
+        monkeypatch.undo()
+        await fail_over(cell, past)
+        if instead == "other mail":
+            await answer(cell, seat, "KEPT")
+        return await commit(commits)
+
+    monkeypatch.setattr(cell.inbox, "commit", commit_elsewhere)
+    await completions(desk)
+    if instead == "nothing":
+        await answer(cell, seat, "KEPT")
+        await completions(desk)
+    await answer(cell, seat, "b of KEPT")
+    await completions(desk)
+    result = await cell.records.result(workflow)
+    assert result is not None
+    assert result["output"] == "KEPT / b of KEPT"
 
 
 async def test_a_claim_that_was_lost_has_not_the_token_of_the_one_made_instead(cell: Cell) -> None:

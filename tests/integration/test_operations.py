@@ -105,7 +105,8 @@ async def test_commit_step_bounces_what_goes_to_an_instance_no_longer_ready(cell
         await cell.instances.evacuate("a", status)
     nodes = {"s": Node("running", request="r1", phase="queued")}
     parts = {"nodes": nodes, "pushes": [push("r1", "s"), push("r2", "t", "tools")]}
-    made = Commit("w1", "", await version_of(cell), 1, "json", **parts)
+    look = (await cell.inbox.begin([("w1", -1)], 1))[0]
+    made = Commit("w1", "", look.version, 1, "json", seen=look.seen, **parts)
     assert await cell.inbox.commit([made]) == [Answer(1, 1, await version_of(cell))]
     assert await queued(cell) == []
     assert await queued(cell, "tools") == ["r2"]

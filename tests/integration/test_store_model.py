@@ -139,7 +139,7 @@ class Store(RuleBasedStateMachine):
         model, name = self.model, self.live(number)
         look = self.run(self.cell.inbox.begin([(name, -1)], 1000))[0]
         own = {request.id: request for request in model.requests.values() if request.workflow == name}
-        commit = Commit(name, "", look.version, len(look.mail), "json")
+        commit = Commit(name, "", look.version, len(look.mail), "json", seen=look.seen)
         if any(isinstance(event, CancelAsked | Lost) for event in look.mail):
             commit.drops, commit.end = list(own), End("failed", {"status": "failed"}, 60_000)
             for request in own.values():

@@ -49,8 +49,9 @@ class Bench:
         names = [(f"{workflow}-{number}", f"s{number}") for number in range(2)]
         pushes = [Push(name, node, "a", 0, 10, 100, 99, 10, call, "w/s", 600.0, stream=False) for name, node in names]
         nodes = {node: Node("running", request=name, phase="queued") for name, node in names}
-        version = (await self.cell.inbox.begin([(workflow, -1)], 1))[0].version
-        await self.cell.inbox.commit([Commit(workflow, "", version, 1, "json", nodes=nodes, pushes=pushes)])
+        look = (await self.cell.inbox.begin([(workflow, -1)], 1))[0]
+        made = Commit(workflow, "", look.version, 1, "json", nodes=nodes, pushes=pushes, seen=look.seen)
+        await self.cell.inbox.commit([made])
 
     async def are_under_way(self) -> bool:
         calls = self.engine.progress().values()

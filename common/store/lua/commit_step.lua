@@ -4,11 +4,13 @@
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
 --   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...},
 --   rescores = {{request id, offset_ms, {field, value, ...}}, ...}, recalls = {node, ...},
---   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id
--- returns {1, bounced, version it has now} done; {1, 1, version} done already by this very call; {0, 0} the state has moved on (nothing
---   written); {-1, 0} no such running workflow (entry settled)
+--   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id, 7 the word for the
+--   messages it handled, as begin_step gave it
+-- returns {1, bounced, version it has now} done; {1, 1, version} done already by this very call; {0, 0} the state has moved on, or a failover
+--   has lost what it answers (nothing written); {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
 --@include base
+--@include mail
 --@include post
 --@include queue
 --@include rescore
@@ -23,7 +25,8 @@ local key = p .. 'workflow:' .. ARGV[1]
 local version, status, done = unpack(redis.call('HMGET', key, 'version', 'status', 'step'))
 if done == ARGV[6] then return {1, 1, tonumber(version)} end
 local running = status == 'running'
-if running and version ~= ARGV[3] then return {0, 0} end
+local _, seen = mail(ARGV[1], ARGV[4])
+if running and (version ~= ARGV[3] or seen ~= ARGV[7]) then return {0, 0} end
 if not running then settle('completions', ARGV[2]) return {-1, 0} end
 local bounced, rate = 0, nil
 local step = cmsgpack.unpack(ARGV[5])

@@ -10,7 +10,7 @@ local record = p .. 'request:' .. ARGV[1]
 local token, workflow, node, instance = unpack(redis.call('HMGET', record, 'token', 'workflow', 'node', 'instance'))
 if token ~= ARGV[2] or redis.call('ZREM', p .. 'leases', ARGV[1]) == 0 then return 0 end
 -- What its workflow waits for comes first, what is counted last: a right that the user lacks costs no more than a count.
-if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node) then
+if post(workflow, 'completed ' .. ARGV[1] .. ' ' .. node .. ' ' .. token) then
   try('HSET', p .. 'workflow:' .. workflow .. ':outputs', node, ARGV[3]) -- of another type, it is found when the mail is read
 end
 detach(ARGV[1])
