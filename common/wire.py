@@ -224,6 +224,8 @@ def read_message(message: bytes, output: bytes | None) -> Event:
             return CancelAsked(rest[2].decode("utf-8", "replace"))
         case b"amend":
             return AmendAsked(int(rest[2]))
+        case b"damaged":
+            raise ValueError(f"the record of request {rest[0].decode()} is damaged")
         case _:
             raise ValueError(f"no message begins with {kind!r}")
 

@@ -130,7 +130,9 @@ class Queues:
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, BadRecord):
                 log.warning("request %s: %s cannot take effect: %s", call.args[0], call.script, reply)
-        return [not isinstance(reply, BadRecord) and bool(reply) for reply in replies]
+            elif reply == -1:
+                log.warning("request %s ends: its record does not tell whose it is", call.args[0])
+        return [reply == 1 for reply in replies]
 
     async def emit_tokens(self, claim: Claim, text: str) -> None:
         """Tell the workflow's watchers a piece of the answer. A later attempt has a larger number and begins anew."""
@@ -150,7 +152,7 @@ class Queues:
         word, *lost = await self._scripts.run("reap", lease_ms, losses, most)
         if word == b"grace":
             return None
-        flat: list[Any] = [value.decode() if isinstance(value, bytes) else value for value in lost[0]]
+        flat: list[Any] = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in lost[0]]
         size = len(Loss._fields)
         return [Loss(*flat[i : i + size]) for i in range(0, len(flat), size)]
 

@@ -312,7 +312,7 @@ async def test_an_operation_of_another_role_is_refused_before_it_writes(
     assert list(admin.scan_iter(f"*{namespace}*")) == []
 
 
-ONLY_CHARGE = {"hexists", "hkeys"}
+ONLY_CHARGE = {"hexists"}
 """What `charge` uses, which is included with `discharge` and called by `commit_step` alone."""
 ALLOWED_TO = {
     "worker": ("register", "evacuate", "leave", "publish", "claim", "renew", "complete", "fail", "release", "forfeit"),

@@ -160,3 +160,51 @@ async def test_whatever_mail_there_is_the_others_go_on(cell: Cell, server: Embed
     assert (ends["first"], ends["last"]) == ("completed", "completed")
     assert {"completed", "failed"} <= set(ends.values()) <= {"completed", "failed", "cancelled"}
     await asyncio.to_thread(check_for_leaks, server.url, cell.keys.namespace)
+
+
+async def test_whatever_a_record_lacks_the_others_go_on(cell: Cell, server: EmbeddedServer) -> None:
+    """Each field of a request's record, gone while it waits or while it runs."""
+    seat = Seat("a", await cell.instances.register("a", PROFILE, ["default"], [], []), "a/1")
+    fields = sorted(await fields_of_a_record(cell, seat) - {"tenant"})  # of which no other count is kept
+    lacking = {f"{when}-{field}": field for when in ("waits", "runs") for field in fields}
+    town = Town(cell, seat, ["first", *lacking, "last"])
+    requests = await town.start()
+
+    async def damage(when: str) -> None:
+        for name, field in lacking.items():
+            if name.startswith(when):
+                await cell.client.hdel(cell.keys.request(requests[name].decode()), field)
+
+    await damage("waits")
+    claims = await cell.queues.claim(seat, call_id(), LEASE_MS, Room(1000, 1 << 30, 1 << 30))
+    await damage("runs")
+    await cell.queues.finish([(claim.request, claim.token, Outcome("it", "a")) for claim in claims])
+    for _ in range(3):
+        await town.step()
+        leases = await cell.client.zrange(cell.keys.leases, 0, -1)
+        if leases:
+            await cell.client.zadd(cell.keys.leases, dict.fromkeys(leases, 0))
+        await cell.queues.reap(0, 5)
+        await town.step()
+        await town.answer()
+    assert await cell.records.live(MANY) == ["waits-workflow", "runs-workflow"]  # nobody knows of them
+    for name in await cell.records.live(MANY):
+        await cell.inbox.cancel(name, "long enough")
+    await town.step()
+    ends = await town.ends()
+    assert {name for name, end in ends.items() if end == "failed"} == {"waits-node", "runs-node"}
+    assert {name for name, end in ends.items() if end == "cancelled"} == {"waits-workflow", "runs-workflow"}
+    assert set(ends) == set(town.names)
+    await asyncio.to_thread(check_for_leaks, server.url, cell.keys.namespace)
+
+
+async def fields_of_a_record(cell: Cell, seat: Seat) -> set[str]:
+    """Those of one that runs."""
+    town = Town(cell, seat, ["probe"])
+    (request,) = (await town.start()).values()
+    (claim,) = await cell.queues.claim(seat, call_id(), LEASE_MS, Room(1, 1 << 30, 1 << 30))
+    found = {field.decode() for field in await cell.client.hkeys(cell.keys.request(request.decode()))}
+    await cell.queues.finish([(claim.request, claim.token, Outcome("it", "a"))])
+    await town.step()
+    await town.answer()
+    return found

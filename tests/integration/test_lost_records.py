@@ -3,11 +3,17 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, commit, dispatched, push
+from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, push
 
-from common.model import LINE
+from common.errors import AttemptFailed
+from common.events import Outcome
+from common.lineup import Placement
+from common.model import LINE, Claim
+from common.settings import load
 from common.store.cell import Cell
 from common.store.queues import Room, Seat
+from coordinator.desk import Desk
+from coordinator.loops.completions import completions
 
 pytestmark = pytest.mark.strange_keys("records of requests are damaged")
 Break = Callable[[Cell, str], Awaitable[object]]
@@ -25,6 +31,26 @@ BREAKS: dict[str, Break] = {
     "without load": lambda cell, request: cell.client.hdel(cell.keys.request(request), "load_ms"),
 }
 LOST = [name for name in BREAKS if name != "without payload"]
+
+
+FIELDS = (
+    "workflow", "node", "instance", "load_ms", "enqueued_at", "offset_ms", "lane", "payload", "token", "tenant",
+    "charged", "losses",
+)  # fmt: skip
+NAMES = ("instance", "lane")
+"""That these are others cannot be seen: anything may be a name."""
+VALUES = (None, "many", "1e99", f"{2**63 - 1}")
+damaged = pytest.mark.parametrize(
+    ("field", "value"),
+    [(name, value) for name in FIELDS for value in VALUES if value is None or name not in NAMES],
+)
+Hand = Callable[[Cell, list[Claim]], Awaitable[object]]
+
+
+async def damage(cell: Cell, field: str, value: str | None) -> None:
+    """One field of r1."""
+    key = cell.keys.request("r1")
+    await (cell.client.hdel(key, field) if value is None else cell.client.hset(key, field, value))
 
 
 async def two(cell: Cell, at: str = "a", **changes: object) -> None:
@@ -93,3 +119,93 @@ async def test_one_that_its_workflow_drops(cell: Cell, what: str, claimed: bool)
     assert await backlog(cell) == {"a": 102}
     assert await cell.client.smembers(cell.keys.claimed("a")) == {b"r2"}
     assert await cell.client.zrange(cell.keys.leases, 0, -1) == [b"r2"]
+
+
+def held(claims: list[Claim]) -> list[tuple[str, int]]:
+    return [(claim.request, claim.token) for claim in claims]
+
+
+HANDS: dict[str, Hand] = {
+    "complete": lambda cell, claims: cell.queues.finish([(*pair, Outcome("x")) for pair in held(claims)]),
+    "fail": lambda cell, claims: cell.queues.finish([(*pair, AttemptFailed("no")) for pair in held(claims)]),
+    "release": lambda cell, claims: cell.queues.release(held(claims)),
+    "forfeit": lambda cell, claims: cell.queues.forfeit(held(claims), "ended"),
+}
+
+
+async def told(cell: Cell) -> set[bytes]:
+    """Of which requests their workflow has mail, whatever it says."""
+    return {message.split()[1] for message in await cell.client.lrange(cell.keys.mailbox("w1"), 0, -1)}
+
+
+@damaged
+@pytest.mark.parametrize("how", HANDS)
+async def test_one_that_its_worker_hands_in(cell: Cell, how: str, field: str, value: str | None) -> None:
+    pushes = [push(f"r{number}", f"s{number}", tenant="acme", price=5) for number in (1, 2)]
+    claims = await cell.queues.claim(await dispatched(cell, *pushes), "c1", LEASE_MS, ROOM)
+    await damage(cell, field, value)
+    await HANDS[how](cell, claims)
+    await cell.client.zadd(cell.keys.leases, {"r1": 0}, xx=True)
+    await cell.queues.reap(0, 3)
+    assert await cell.client.zcard(cell.keys.leases) == await cell.client.scard(cell.keys.claimed("a")) == 0
+    assert await backlog(cell) == {}
+    assert await told(cell) == ({b"r2"} if field == "workflow" else {b"r1", b"r2"})
+
+
+@damaged
+@pytest.mark.parametrize("how", ["evacuate", "claim and reap"])
+async def test_one_that_waits_in_a_queue(cell: Cell, how: str, field: str, value: str | None) -> None:
+    seat = await dispatched(cell, *(push(f"r{number}", f"s{number}", tenant="acme", price=5) for number in (1, 2)))
+    await damage(cell, field, value)
+    if how == "evacuate":
+        await cell.instances.evacuate("a", "lost")
+    else:
+        await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+        await cell.client.zadd(cell.keys.leases, {"r1": 0, "r2": 0}, xx=True)
+        await cell.queues.reap(0, 3)
+    assert await cell.client.zcard(cell.keys.leases) == await cell.client.zcard(cell.keys.queue("a")) == 0
+    assert await backlog(cell) == {}
+    assert await told(cell) == ({b"r2"} if field == "workflow" else {b"r1", b"r2"})
+
+
+@damaged
+async def test_one_that_waits_in_the_line(cell: Cell, field: str, value: str | None) -> None:
+    seat = await dispatched(cell, *(push(f"r{number}", f"s{number}", LINE) for number in (1, 2)))
+    await damage(cell, field, value)
+    placed = await cell.line.place(0, [Placement(f"r{number}", "a", seat.epoch or 0, 100) for number in (1, 2)])
+    assert placed is not None
+    assert placed[1]
+    await cell.line.give_back(["r1"])
+    await cell.instances.evacuate("a", "lost")
+    await cell.line.give_back(["r1", "r2"])
+    assert await backlog(cell) == {}
+    assert await told(cell) == ({b"r2"} if field == "workflow" else {b"r1", b"r2"})
+
+
+@pytest.mark.parametrize("value", [None, "many"])
+@pytest.mark.parametrize("field", ["status", "version"])
+async def test_a_workflow_that_does_not_say_how_it_is_ends_with_its_next_mail(
+    cell: Cell, field: str, value: str | None
+) -> None:
+    await accept(cell)
+    key, desk = cell.keys.workflow("w1"), Desk(cell, load(policy="hexgen"))
+    await (cell.client.hdel(key, field) if value is None else cell.client.hset(key, field, value))
+    assert await cell.inbox.cancel("w1", "it hangs")
+    while await cell.client.xlen(cell.keys.completions):
+        await completions(desk)
+    result = await cell.records.result("w1")
+    assert result is not None
+    assert (result["status"], "is damaged" in result["error"]) == ("failed", True)
+    assert await cell.records.live(10) == []
+
+
+async def test_a_workflow_fails_whose_request_does_not_say_for_which_stage_it_is(cell: Cell) -> None:
+    seat = await dispatched(cell, push("r1", "s"))
+    claims = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
+    await damage(cell, "node", None)
+    await HANDS["complete"](cell, claims)
+    while await cell.client.xlen(cell.keys.completions):
+        await completions(Desk(cell, load(policy="hexgen")))
+    result = await cell.records.result("w1")
+    assert result is not None
+    assert "the record of request r1 is damaged" in result["error"]

@@ -7,7 +7,7 @@
 --@include post
 --@include settle
 if ARGV[3] ~= '' and #redis.call('XRANGE', p .. 'submissions', ARGV[3], ARGV[3]) == 0 then return 1 end
-if redis.call('HGET', p .. 'workflow:' .. ARGV[1], 'status') ~= 'running' then return 0 end
+if not redis.call('ZSCORE', p .. 'live', ARGV[1]) then return 0 end
 settle('submissions', ARGV[3])
 post(ARGV[1], ARGV[2])
 return 1

@@ -6,7 +6,8 @@
 --@include mail
 local key = p .. 'workflow:' .. ARGV[1]
 local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
-if status ~= 'running' then return {-1, now, {}, {}, ''} end
+if status ~= 'running' and not redis.call('ZSCORE', p .. 'live', ARGV[1]) then return {-1, now, {}, {}, ''} end
+if status ~= 'running' or not whole(version) then error('its status or its version is damaged') end
 local fields = {}
 if version ~= ARGV[2] then fields = redis.call('HGETALL', key) end
 local messages, seen = mail(ARGV[1], ARGV[3])

@@ -7,7 +7,10 @@
 -- returns {'ok', now, {id, token, {payload, enqueued_at, deadline_at, prefix, prompt_tokens, expected_tokens, slo_ms, key_ms,
 --   alone}, ...}, requests still queued}, or {why not} (see unseated)
 --@include base
+--@include post
 --@include queue
+--@include tenant
+--@include reroute
 --@include seat
 local why_not = unseated(ARGV[1], ARGV[2])
 if why_not then return {why_not} end
@@ -39,7 +42,7 @@ while most > 0 and prefill > 0 do
   if payload and (alone or prompt > kv) and not (ARGV[9] == '1' and #given == 1) then break end
   redis.call('ZREM', queue, id)
   if not payload then -- there is nothing to run: the others must not wait behind it
-    unread = not detach(id) or unread
+    unread = not reroute(id) or unread
   else
     redis.call('ZADD', p .. 'leases', now + ARGV[5], id)
     redis.call('SADD', p .. 'claimed:' .. ARGV[1], id)

@@ -40,19 +40,20 @@ if #step.rescores > 0 then wake_line() end
 for _, push in ipairs(step.pushes) do
   local id, node, instance, offset_ms, load_ms, fields, tenant, tokens, lane = unpack(push)
   local record = p .. 'request:' .. id
-  redis.call('HSETNX', record, 'enqueued_at', now)
-  redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms)
+  local enqueued_at, first_offset_ms, before = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms', 'lane'))
+  enqueued_at = whole(enqueued_at) or now
   -- The line keeps the first key it gave.
-  if lane == '' or (redis.call('HGET', record, 'lane') or '') == '' then redis.call('HSET', record, 'offset_ms', offset_ms) end
-  redis.call('HSET', record, 'lane', lane, unpack(fields))
+  if lane ~= '' and (before or '') ~= '' and whole(first_offset_ms) then offset_ms = first_offset_ms end
+  redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms, 'lane', lane,
+    'enqueued_at', string.format('%.0f', enqueued_at), 'offset_ms', offset_ms, unpack(fields))
   if tenant ~= '' and rate == nil then rate = tenant_limit('tokens_per_s', tenant) or false end -- one workflow, one tenant
   charge(id, tenant, tokens, rate)
   if is_ready(instance) then
-    local enqueued_at, first_offset_ms = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms'))
-    enqueue(id, instance, enqueued_at, first_offset_ms, load_ms)
+    enqueue(id, instance, enqueued_at, offset_ms, load_ms)
   else
     bounced = bounced + 1
     redis.call('HDEL', record, 'instance')
+    redis.call('HSET', record, 'load_ms', 0)
     post(ARGV[1], 'evacuated ' .. id .. ' ' .. node)
   end
 end

@@ -6,6 +6,7 @@
 --@include post
 --@include queue
 --@include tenant
+--@include reroute
 --@include give_back
 --@include seat
 local key, why_not = p .. 'instance:' .. ARGV[1], unseated(ARGV[1], ARGV[2])
@@ -23,7 +24,7 @@ local ids, unread = redis.call('ZRANGE', p .. 'queue:' .. ARGV[1], 0, ARGV[4] - 
 for _, id in ipairs(ids) do
   local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
   redis.call('ZREM', p .. 'queue:' .. ARGV[1], id)
-  if workflow and node then give_back(id, workflow, node) else unread = not detach(id) or unread end
+  if workflow and node then give_back(id, workflow, node) else unread = not reroute(id) or unread end
 end
 if unread then recount(ARGV[1]) end
 if ARGV[3] == 'ready' then wake_line() end

@@ -15,7 +15,7 @@ for i, placement in ipairs(cmsgpack.unpack(ARGV[2])) do
   local at, enqueued_at, offset_ms = unpack(try('HMGET', record, 'instance', 'enqueued_at', 'offset_ms') or {})
   local why_not, status = unseated(instance, epoch)
   placed[i] = 0
-  if at == 'line' and enqueued_at and offset_ms and not why_not and status == 'ready' then
+  if at == 'line' and whole(enqueued_at) and whole(offset_ms) and not why_not and status == 'ready' then
     detach(id)
     redis.call('HSET', record, 'instance', instance, 'load_ms', load_ms)
     enqueue(id, instance, enqueued_at, offset_ms, load_ms)

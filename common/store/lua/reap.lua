@@ -12,6 +12,7 @@
 --@include queue
 --@include tenant
 --@include tell
+--@include reroute
 --@include give_back
 --@include bury
 -- Read here: between two commands another server may have taken over.
@@ -31,7 +32,7 @@ local function lose(id)
   local workflow, node, claimant, before, token, forfeited, why =
     unpack(try('HMGET', record, 'workflow', 'node', 'claimant', 'owners', 'token', 'forfeited', 'why') or {})
   if not (workflow and node) then
-    if not detach(id) then unread[#unread + 1] = id end
+    if not reroute(id) then unread[#unread + 1] = id end
     return
   end
   local owners = {}
@@ -55,8 +56,5 @@ repeat -- a lease without a request that can be read just ends: it does not hide
     redis.call('ZREM', p .. 'leases', id) -- last: refused by a missing right before, it is looked at again
   end
 until #lost > 0 or #ids == 0
-for _, name in ipairs(#unread > 0 and redis.call('HKEYS', p .. 'backlog') or {}) do -- where they were, nobody knows
-  for _, id in ipairs(unread) do redis.call('SREM', p .. 'claimed:' .. name, id) end
-  recount(name)
-end
+if #unread > 0 then search(unread) end
 return {'ok', lost}

@@ -6,7 +6,7 @@
 --@include post
 --@include queue
 --@include tenant
---@include tell
+--@include reroute
 -- The lane in which a request waits: the one that its record names or, where that cannot be read, any.
 local function lane_of(id)
   local named = try('HGET', p .. 'request:' .. id, 'lane')
@@ -21,10 +21,8 @@ for _, id in ipairs(ARGV) do
   local lane = lane_of(id)
   if lane then
     given = given + 1
-    local workflow, node = unpack(try('HMGET', p .. 'request:' .. id, 'workflow', 'node') or {})
-    unread = not detach(id) or unread
+    unread = not reroute(id) or unread
     unqueue(id, lane)
-    if workflow and node then tell(id, workflow, 'evacuated ' .. id .. ' ' .. node) end
   end
 end
 if unread then recount('line') end

@@ -8,7 +8,9 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function try(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  if string.find(reply.err, '^%-?WRONGTYPE') or string.find(reply.err, 'is not an integer') then return nil end
+  for _, fault in ipairs({'^%-?WRONGTYPE', 'is not an integer', 'would overflow'}) do
+    if string.find(reply.err, fault) then return nil end
+  end
   return redis.call(...)
 end
 

@@ -4,8 +4,8 @@
 local function give_back(id, workflow, node)
   local lane, enqueued_at, offset_ms, load_ms =
     unpack(try('HMGET', p .. 'request:' .. id, 'lane', 'enqueued_at', 'offset_ms', 'load_ms') or {})
-  local whole = (lane or '') ~= '' and enqueued_at and offset_ms and load_ms
-  if whole and try('HGET', p .. 'workflow:' .. workflow, 'status') == 'running' then
+  local complete = (lane or '') ~= '' and whole(enqueued_at) and whole(offset_ms) and whole(load_ms)
+  if complete and try('HGET', p .. 'workflow:' .. workflow, 'status') == 'running' then
     detach(id, true)
     redis.call('HSET', p .. 'request:' .. id, 'instance', 'line', 'load_ms', load_ms)
     enqueue(id, 'line', enqueued_at, offset_ms, load_ms)

@@ -38,10 +38,18 @@ local function recount(instance)
   for _, list in ipairs(lists) do
     for _, id in ipairs(redis.call('ZRANGE', p .. list, 0, -1)) do
       local at, its = unpack(try('HMGET', p .. 'request:' .. id, 'instance', 'load_ms') or {})
-      if at == instance then load_ms = load_ms + (tonumber(its or '') or 0) end
+      if at == instance then load_ms = load_ms + (whole(its) or 0) end
     end
   end
   redis.call('HSET', p .. 'backlog', instance, load_ms)
+end
+
+-- search: these requests off whichever instance they are claimed by, for when nobody knows any more.
+local function search(ids)
+  for _, name in ipairs(redis.call('HKEYS', p .. 'backlog')) do
+    for _, id in ipairs(ids) do redis.call('SREM', p .. 'claimed:' .. name, id) end
+    recount(name)
+  end
 end
 
 -- detach: take a request off its instance (queue, backlog and, unless it is kept, lease); its record stays, so its tokens go on
@@ -52,12 +60,15 @@ local function detach(id, keep_lease)
   local instance, load_ms = unpack(try('HMGET', key, 'instance', 'load_ms') or {})
   if not (instance or load_ms) then return false end
   if not keep_lease then redis.call('ZREM', p .. 'leases', id) end
-  if not instance then return true end
+  if not instance then
+    if load_ms ~= '0' then search({id}) end -- one that is with its workflow has none
+    return true
+  end
   unqueue(id, queue_of(id, instance))
   redis.call('SREM', p .. 'claimed:' .. instance, id)
-  redis.call('HINCRBY', p .. 'backlog', instance, 0 - (tonumber(load_ms or '') or 0)) -- not -0: 6.2 takes none
+  redis.call('HINCRBY', p .. 'backlog', instance, 0 - (whole(load_ms) or 0)) -- not -0: 6.2 takes none
   redis.call('HDEL', key, 'instance')
   redis.call('HSET', key, 'load_ms', 0)
-  if not tonumber(load_ms or '') then recount(instance) end
+  if not whole(load_ms) then recount(instance) end
   return true
 end

@@ -3,7 +3,7 @@
 local function rescore(id, offset_ms, fields)
   local record = p .. 'request:' .. id
   local enqueued_at, instance = unpack(try('HMGET', record, 'enqueued_at', 'instance') or {})
-  if not enqueued_at then return end
+  if not whole(enqueued_at) then return end
   redis.call('HSET', record, 'offset_ms', offset_ms, unpack(fields))
   if instance then redis.call('ZADD', p .. 'queue:' .. queue_of(id, instance), 'XX', enqueued_at + offset_ms, id) end
 end

@@ -39,8 +39,9 @@ end
 local function discharge(id, tokens)
   local tenant, charged, claimed_at, rate =
     unpack(try('HMGET', p .. 'request:' .. id, 'tenant', 'charged', 'claimed_at', 'rate') or {})
+  charged = whole(charged) or 0
   if (tokens or '') == '' then tokens = claimed_at and charged or 0 end
-  if tenant and charged then
+  if tenant then
     if redis.call('HINCRBY', p .. 'outstanding', tenant, -1) <= 0 then redis.call('HDEL', p .. 'outstanding', tenant) end
     redis.call('ZINCRBY', p .. 'shares', tokens - charged, tenant)
     if tonumber(rate or nil) then debit(tenant, tokens - charged, rate) end
