@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.model import Json, Queued, Usage
+from common.model import Grounds, Json, Usage
 
 NO_USAGE = Usage()
 DEADLINE = "@deadline"
@@ -85,11 +85,11 @@ class CancelAsked:
 class AmendAsked:
     """Somebody gave the workflow another deadline, in ms of Redis time.
 
-    `queued`: what is recorded of its requests that have been queued and have not ended; whoever reads the mail adds it.
+    `grounds`: those of its requests that have been queued and have not ended; whoever reads the mail adds them.
     """
 
     deadline_at: int
-    queued: Mapping[str, Queued] = field(default_factory=dict)
+    grounds: Mapping[str, Grounds] = field(default_factory=dict)
 
 
 Event = Submitted | Completed | Failed | Lost | Evacuated | Due | CancelAsked | AmendAsked

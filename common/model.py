@@ -1,7 +1,7 @@
 """The nouns: plain frozen records shared by coordinator, workers and simulator. No bytes, no Redis, no clock here."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = Any
 """A value JSON can carry: None, bool, int, float, str, list or dict."""
@@ -164,6 +164,25 @@ class Node:
     completed_at: int = 0
 
 
+class Grounds(NamedTuple):
+    """What a request's key follows from besides its deadline, as it was when it was routed.
+
+    It is kept, so that another deadline gives the key that it would have given then. at: ms of Redis time; share: of
+    what remained of the SLO, as its budget; the others as in `common.policy.urgency.Facts`.
+    """
+
+    at: int = 0
+    share: float = 1.0
+    exec_s: float = 0.0
+    path_s: float = 0.0
+    wait_s: float = 0.0
+    served: float = 0.0
+    behind_s: float = 0.0
+
+
+NO_GROUNDS = Grounds()
+
+
 @dataclass(frozen=True, slots=True)
 class Push:
     """A request to be put into an instance's queue.
@@ -173,7 +192,7 @@ class Push:
     `common.prefix.chain` of its prompt (empty for a tool); expected_tokens of its answer; slo_ms of its workflow;
     requires, features: labels and features that an instance must have for it; longer_than: in the line, the
     longest prompt of the instances that serve it but for the length of its own, in tokens (0: there are none); tenant
-    pays price (`common.policy.fairness`) for it, in tokens (empty: nobody does).
+    pays price (`common.policy.fairness`) for it, in tokens (empty: nobody does); grounds: what its key follows from.
     """
 
     request: str
@@ -196,19 +215,7 @@ class Push:
     longer_than: int = 0
     tenant: str = ""
     price: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """What is recorded of a request that was first queued at enqueued_at, in ms of Redis time; the rest as in `Push`.
-
-    instance: empty while it is delayed or nobody can take it.
-    """
-
-    enqueued_at: int
-    instance: str
-    prompt_tokens: int
-    expected_tokens: int
+    grounds: Grounds = NO_GROUNDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from common.errors import InvalidDocument
 from common.events import AmendAsked, CancelAsked, Completed, Due, Evacuated, Event, Failed, Lost, Outcome, Submitted
 from common.model import (
     Claim,
+    Grounds,
     Head,
     InstanceLoad,
     InstanceProfile,
@@ -138,6 +139,19 @@ def unpack_wants(data: bytes) -> tuple[str | None, frozenset[str], frozenset[str
     """Model, labels, features, characters."""
     model, requires, features, characters = unpack(data)[:4]
     return model, frozenset(requires), frozenset(features), int(characters)
+
+
+def pack_grounds(grounds: Grounds) -> bytes:
+    """See `Grounds`."""
+    return pack(grounds if any(grounds[4:]) else grounds[:4])
+
+
+def unpack_grounds(data: bytes) -> Grounds:
+    """See `Grounds`. Raises ValueError, also for numbers that are none."""
+    at, *others = map(float, unpack(data)[: len(Grounds._fields)])
+    if not all(map(math.isfinite, others)):
+        raise ValueError("its grounds have a number that is none")
+    return Grounds(int(at), *others)
 
 
 def pack_payload(push: Push, workflow: str, encoding: str) -> bytes:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from common import events
 from common.events import DEADLINE, Event
-from common.model import Json, Queued
+from common.model import Grounds, Json
 from common.states import ENDED
 from coordinator.cluster import Cluster
 from coordinator.language.definition import Definition, GroupBody, StageSpec, TemplateError, needed
@@ -19,7 +19,7 @@ from coordinator.ledger import Ledger
 from coordinator.places import Place, find, group_of, live_copies, place, scope_of, stage_place
 from coordinator.remaining import Remaining
 from coordinator.rescoring import rescores
-from coordinator.routing import Parked, Slack, route
+from coordinator.routing import Parked, Work, route
 from coordinator.scope import Scope
 from coordinator.state import Choice, Step, Workflow
 
@@ -79,7 +79,7 @@ class _Walk(Ledger):
         self._scope = Scope(after.definition, after.head.inputs, after.nodes, after.outputs, after.memo)
         self._open: deque[Place | None] = deque()
         self._ready: list[Place] = []
-        self._queued: Mapping[str, Queued] = {}
+        self._grounds: Mapping[str, Grounds] = {}
 
     # -- events
 
@@ -120,7 +120,7 @@ class _Walk(Ledger):
         workflow = self.out.workflow
         slo = replace(workflow.head.slo, deadline_at=event.deadline_at)
         workflow.head = self.out.head = replace(workflow.head, slo=slo)
-        self._queued = event.queued
+        self._grounds = event.grounds
         self.tell("amended", {"deadline_at": event.deadline_at})
         self._await_deadline()
 
@@ -314,7 +314,7 @@ class _Walk(Ledger):
     def rescore(self) -> None:
         """If the deadline was amended, give the requests that were queued before the keys that follow from it."""
         if self.running:
-            self.out.rescores = rescores(self.out.workflow, self._queued, self._cluster)
+            self.out.rescores = rescores(self.out.workflow, self._grounds, self._cluster.policy)
 
     def dispatch(self) -> None:
         """Give every leaf that is ready its request, if the workflow still runs. One that fails may ready others."""
@@ -330,12 +330,12 @@ class _Walk(Ledger):
         """Returns how many more characters this step can carry."""
         ready, self._ready = self._ready, []
         remaining = Remaining(self._definition, self.nodes, self._cluster)
-        slack = Slack(self.left_ms / 1000, remaining.workflow_s(), remaining.after_s)
+        work = Work(self.now, remaining.workflow_s(), remaining.after_s)
         for at in ready:
             if not self._lives(at):
                 continue
             if room > 0:
-                room -= self._send(at, slack)
+                room -= self._send(at, work)
             else:
                 self._put_off(at)
         return room
@@ -352,11 +352,11 @@ class _Walk(Ledger):
         self.move_request(at.key, "park")
         self.out.delays.append((at.key, 0))
 
-    def _send(self, at: Place, slack: Slack) -> int:
+    def _send(self, at: Place, work: Work) -> int:
         """Give a leaf its request. Returns the characters it carries."""
         request = self.node(at.key).request or self._cluster.new_id()
         try:
-            routed = route(self.out.workflow, at, request, self._scope, self._cluster, slack)
+            routed = route(self.out.workflow, at, request, self._scope, self._cluster, work)
         except TemplateError as error:
             self._fail(at, str(error))
             return 0

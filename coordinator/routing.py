@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from common.model import LINE, TOOLS, LlmCall, Push, Sampling, ToolCall
+from common.model import LINE, TOOLS, Grounds, LlmCall, Push, Sampling, ToolCall
 from common.policy.budget import budget_s
 from common.policy.cost import exec_s
 from common.policy.fairness import price
-from common.policy.urgency import Facts, offset_s
+from common.policy.urgency import facts, offset_s
 from common.prefix import chain
 from coordinator.cluster import Cluster, Waiting, load_ms, needed_features
 from coordinator.language.definition import LlmBody, ToolBody
@@ -28,13 +28,13 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
-class Slack:
-    """What is left of a workflow: seconds of its SLO, expected seconds of work, and what is expected after a request.
+class Work:
+    """What is left to do of a workflow now, in ms of Redis time: expected seconds, and those expected after a request.
 
     `after_s` gives the latter along the critical path, from the end of the request of this place to the workflow's.
     """
 
-    slo_s: float
+    now: int
     work_s: float
     after_s: Callable[[Place], float]
 
@@ -58,7 +58,7 @@ class _Aim:
     longer_than: int = 0
 
 
-def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, slack: Slack) -> Push | Parked:
+def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cluster, work: Work) -> Push | Parked:
     """The request of a leaf, addressed. Raises TemplateError."""
     name, body = workflow.definition.name, at.spec.body
     if isinstance(body, ToolBody):
@@ -69,8 +69,9 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         aim = _aim_llm(name, at, body, scope, cluster, counted)
     if isinstance(aim, Parked):
         return aim
-    facts = key_facts(workflow, at, cluster, slack, aim.cost_s, aim.mean_s, aim.wait_s)
+    grounds = _grounds(workflow, at, aim, cluster, work)
     slo, tenant = workflow.head.slo, "" if isinstance(aim.call, ToolCall) else workflow.head.tenant
+    known = facts(grounds, slo)
     cost = round(price(aim.prompt_tokens, aim.expected_tokens, 1.0))
     if tenant:
         cluster.shares.charge(tenant, cost)
@@ -78,9 +79,9 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         request=request,
         node=at.key,
         instance=aim.instance,
-        offset_ms=round(1000 * offset_s(cluster.policy, facts)),
+        offset_ms=round(1000 * offset_s(cluster.policy, known)),
         load_ms=load_ms(aim.cost_s),
-        budget_ms=round(1000 * facts.budget_s),
+        budget_ms=round(1000 * known.budget_s),
         deadline_at=slo.deadline_at,
         prompt_tokens=aim.prompt_tokens,
         call=aim.call,
@@ -95,30 +96,22 @@ def route(workflow: Workflow, at: Place, request: str, scope: Scope, cluster: Cl
         longer_than=aim.longer_than,
         tenant=tenant,
         price=cost if tenant else 0,
+        grounds=grounds,
     )
 
 
-def key_facts(
-    workflow: Workflow, at: Place, cluster: Cluster, slack: Slack, cost_s: float, mean_s: float, wait_s: float = 0.0
-) -> Facts:
-    """What the key of a request follows from.
-
-    cost_s, mean_s: its seconds where it goes, and in the mean on all that can take it; wait_s: the wait expected there.
-    """
-    slo = workflow.head.slo
+def _grounds(workflow: Workflow, at: Place, aim: _Aim, cluster: Cluster, work: Work) -> Grounds:
     # What remains counts this request at its own time instead of its stage's mean.
-    others_s = max(0.0, slack.work_s - cluster.stage_s(workflow.definition.name, at.spec))
-    served, behind = cluster.share(workflow.head.tenant)
-    return Facts(
-        now=slo.deadline_at / 1000 - slack.slo_s,
-        left_s=slack.slo_s,
-        slo_s=(slo.deadline_at - slo.arrival_at) / 1000,
-        budget_s=budget_s(slack.slo_s, mean_s, mean_s + others_s),
-        exec_s=cost_s,
-        path_s=mean_s + slack.after_s(at),
-        wait_s=wait_s,
+    others_s = max(0.0, work.work_s - cluster.stage_s(workflow.definition.name, at.spec))
+    served, behind_s = cluster.share(workflow.head.tenant)
+    return Grounds(
+        at=work.now,
+        share=budget_s(1.0, aim.mean_s, aim.mean_s + others_s),
+        exec_s=aim.cost_s,
+        path_s=aim.mean_s + work.after_s(at),
+        wait_s=aim.wait_s,
         served=served,
-        behind_s=behind,
+        behind_s=behind_s,
     )
 
 

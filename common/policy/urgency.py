@@ -6,6 +6,7 @@ time. Plain functions over numbers: the simulator compiles them.
 
 from typing import NamedTuple
 
+from common.model import Grounds, Slo
 from common.policy.fairness import TOKENS_PER_S
 from common.policy.rules import FCFS, GROUPS, LAXITY, PATH, SERVED, URGENCY, WORKFLOW_FCFS, Rules
 
@@ -36,7 +37,23 @@ class Facts(NamedTuple):
 
 def minds_deadlines(rules: Rules) -> bool:
     """Whether a request's key depends on when its workflow should be done."""
-    return rules.hopeless_last or rules.order in (URGENCY, LAXITY, GROUPS, PATH)
+    return rules.hopeless_last or rules.fairness > 0.0 or rules.order in (URGENCY, LAXITY, GROUPS, PATH)
+
+
+def facts(grounds: Grounds, slo: Slo) -> Facts:
+    """What is known of a request whose workflow has this SLO."""
+    left_s = (slo.deadline_at - grounds.at) / 1000
+    return Facts(
+        now=grounds.at / 1000,
+        left_s=left_s,
+        slo_s=(slo.deadline_at - slo.arrival_at) / 1000,
+        budget_s=grounds.share * left_s,
+        exec_s=grounds.exec_s,
+        path_s=grounds.path_s,
+        wait_s=grounds.wait_s,
+        served=grounds.served,
+        behind_s=grounds.behind_s,
+    )
 
 
 def offset_s(rules: Rules, facts: Facts) -> float:

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from common import clock, wire
 from common.errors import BadRecord
 from common.events import Event, Outcome
-from common.model import LINE, Head, Json, Node, Push, Queued, Rescore
+from common.model import LINE, Grounds, Head, Json, Node, Push, Rescore
 from common.store.client import BLOCK_S, Client, translated
 from common.store.deadletters import letter_of
 from common.store.keys import GROUP, Keys, lane
@@ -272,17 +272,15 @@ class Inbox:
             found = await self._client.hmget(self._keys.outputs(workflow), list(nodes))
         return {node: wire.unpack_outcome(data) for node, data in zip(nodes, found, strict=True) if data}
 
-    async def queued(self, requests: Sequence[str]) -> dict[str, Queued]:
-        """What the records of these requests say; those that are gone or cannot be read are left out."""
+    async def grounds(self, requests: Sequence[str]) -> dict[str, Grounds]:
+        """Those of these requests; left out where they cannot be read, the record is gone or is an older version's."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
             for request in requests:
-                pipeline.hmget(
-                    self._keys.request(request), "enqueued_at", "instance", "prompt_tokens", "expected_tokens"
-                )
+                pipeline.hget(self._keys.request(request), "grounds")
             found = await pipeline.execute(raise_on_error=False) if requests else []
-        read = {request: _queued(fields) for request, fields in zip(requests, found, strict=True)}
-        return {request: queued for request, queued in read.items() if queued is not None}
+        read = {request: _grounds(data) for request, data in zip(requests, found, strict=True)}
+        return {request: grounds for request, grounds in read.items() if grounds is not None}
 
     async def commit(self, commits: Sequence[Commit]) -> list[Answer]:
         """Let steps take effect, each by itself. Raises StoreUnavailable or StoreRefused for all."""
@@ -322,11 +320,10 @@ def _look(reply: Any) -> Look:
     return Look(version, now, head, nodes, read, reading.fault, seen.decode())
 
 
-def _queued(fields: Any) -> Queued | None:
+def _grounds(data: Any) -> Grounds | None:
     try:
-        enqueued_at, instance, prompt_tokens, expected_tokens = fields
-        return Queued(int(enqueued_at), (instance or b"").decode(), int(prompt_tokens), int(expected_tokens))
-    except (TypeError, ValueError):  # a reply that is an error, or no numbers
+        return wire.unpack_grounds(data)
+    except Exception:  # a reply that is an error, nothing, or whatever bytes can lead to
         return None
 
 
@@ -390,4 +387,5 @@ def _push(push: Push, commit: Commit) -> Json:
         "expected_tokens", push.expected_tokens, "slo_ms", push.slo_ms, "wants", wire.pack_wants(push),
     ]  # fmt: skip
     where = (push.request, push.node, push.instance, push.offset_ms, push.load_ms)
-    return (*where, fields, push.tenant, push.price, lane(push) if push.instance == LINE else "")
+    line = lane(push) if push.instance == LINE else ""
+    return (*where, fields, push.tenant, push.price, line, wire.pack_grounds(push.grounds))

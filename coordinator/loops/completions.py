@@ -118,7 +118,7 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
     try:
         if not fault:
             workflow = await desk.workflow(call.workflow, known, look)
-            mail = await _with_queued(desk, workflow, look.mail)
+            mail = await _with_grounds(desk, workflow, look.mail)
             return Turn(call, look, core.step(workflow, mail, cluster, look.now))
     except (StoreUnavailable, StoreRefused):
         raise
@@ -135,13 +135,13 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
     return Turn(call, look, core.broken(_remains(call.workflow, known, look), reason, look.now), fault)
 
 
-async def _with_queued(desk: Desk, workflow: Workflow, mail: Sequence[Event]) -> Sequence[Event]:
-    """The mail; an amendment of the deadline with what is recorded of the requests whose keys follow from it."""
+async def _with_grounds(desk: Desk, workflow: Workflow, mail: Sequence[Event]) -> Sequence[Event]:
+    """The mail; an amendment of the deadline with the grounds of the requests whose keys follow from it."""
     if not any(isinstance(event, AmendAsked) for event in mail):
         return mail
     under_way = [node.request for node in workflow.nodes.values() if node.request and node.phase not in ENDED]
-    queued = await desk.cell.inbox.queued(under_way)
-    return [replace(event, queued=queued) if isinstance(event, AmendAsked) else event for event in mail]
+    grounds = await desk.cell.inbox.grounds(under_way)
+    return [replace(event, grounds=grounds) if isinstance(event, AmendAsked) else event for event in mail]
 
 
 def _remains(name: str, known: Workflow | None, look: Look) -> Workflow:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, queued, version_of
 
+from common import wire
 from common.errors import AttemptFailed
 from common.events import AmendAsked, Outcome, Submitted
 from common.lineup import Asked, Placement
-from common.model import LINE, Head, LlmCall, Node, Push, Queued, Rescore, Sampling, Slo
+from common.model import LINE, Grounds, Head, LlmCall, Node, Push, Rescore, Sampling, Slo
 from common.settings import load
 from common.store.cell import Cell
 from common.store.inbox import Commit, End
@@ -110,14 +111,15 @@ async def test_what_runs_is_left_alone_and_comes_back_under_its_new_key(cell: Ce
 
 
 async def test_what_is_delayed_joins_the_line_under_its_new_key(cell: Cell) -> None:
-    """A retry keeps the first key that it had in the line, which is this one now."""
-    seat = await started(cell, push("r1", "s", LINE))
+    """A retry keeps the first key that it had in the line, which is this one now, and what it follows from."""
+    seat = await started(cell, push("r1", "s", LINE, grounds=Grounds(5, 0.5)))
     await place(cell, seat, "r1")
     (claim,) = await cell.queues.claim(seat, "c1", LEASE_MS, ROOM)
     await cell.queues.finish([("r1", claim.token, AttemptFailed("no"))])
     await commit(cell, 1, 1, delays=[("s", 60_000)], rescores=[rescored("r1", -5000)])
-    await commit(cell, 2, 0, pushes=[push("r1", "s", LINE, offset_ms=700)])
+    await commit(cell, 2, 0, pushes=[push("r1", "s", LINE, offset_ms=700, grounds=Grounds(9, 0.1))])
     assert await key(cell, "r1", LINE) == -5000
+    assert await cell.inbox.grounds(["r1"]) == {"r1": Grounds(5, 0.5)}
     await cell.line.give_back(["r1"])  # and so does what nobody can take for a while
     await commit(cell, 3, 1, rescores=[rescored("r1", -9000)], pushes=[push("r1", "s", LINE, offset_ms=700)])
     assert await key(cell, "r1", LINE) == -9000
@@ -137,10 +139,13 @@ async def test_what_has_ended_leaves_nothing_behind(cell: Cell) -> None:
 
 @pytest.mark.strange_keys("a request is a text")
 async def test_a_record_that_cannot_be_read_keeps_no_other_from_its_place(cell: Cell) -> None:
-    await started(cell, push("r1", "s"), push("r2", "t"))
+    grounds = Grounds(5, 0.5, 1.0, 2.0, 3.0)
+    await started(cell, push("r1", "s"), push("r2", "t", grounds=grounds), push("r3", "u"), push("r4", "v"))
     await cell.client.delete(cell.keys.request("r1"))
     await cell.client.set(cell.keys.request("r1"), "a text")
-    assert await cell.inbox.queued(["r1", "r2", "r9"]) == {"r2": Queued(await born(cell, "r2"), "a", 10, 0)}
+    await cell.client.hset(cell.keys.request("r3"), "grounds", wire.pack((1, float("nan"))))
+    await cell.client.hdel(cell.keys.request("r4"), "grounds")  # as an older version has written it
+    assert await cell.inbox.grounds(["r1", "r2", "r3", "r4", "r9"]) == {"r2": grounds}
     assert await commit(cell, 1, 0, rescores=[rescored("r1", -5000), rescored("r2", -5000)]) == 1
     assert await key(cell, "r2", "a") == -5000
 

@@ -22,7 +22,7 @@ from common.events import (
     Outcome,
     Submitted,
 )
-from common.model import Head, Instance, Json, LlmCall, Push, Queued, Slo, ToolCall, Usage
+from common.model import LINE, Grounds, Head, Instance, Json, LlmCall, Push, Slo, ToolCall, Usage
 from common.policy.registry import policy
 from common.policy.rules import Rules
 from common.states import ENDED, REQUEST, STAGE, Table
@@ -188,15 +188,14 @@ class Bench:
         return self.post(CancelAsked(reason))
 
     def amendment(self, slo_s: float) -> AmendAsked:
-        """The event, as whoever has looked at the records posts it, had all been queued first at the start."""
-        pushed = {push.request: push for push in self.pushes}
-        under_way = [node for node in self.workflow.nodes.values() if node.request and node.phase not in ENDED]
-        queued = {}
-        for node in under_way:
-            push = pushed[node.request]
-            at = push.instance if node.phase == "queued" else ""
-            queued[node.request] = Queued(START, at, push.prompt_tokens, push.expected_tokens)
-        return AmendAsked(START + round(1000 * slo_s), queued)
+        """The event, as whoever has looked at the records posts it."""
+        grounds: dict[str, Grounds] = {}
+        for push in self.pushes:
+            if push.request not in grounds or push.instance != LINE:  # the line keeps the first ones
+                grounds[push.request] = wire.unpack_grounds(wire.pack_grounds(push.grounds))
+        under_way = {node.request for node in self.workflow.nodes.values() if node.phase not in ENDED}
+        kept = {request: known for request, known in grounds.items() if request in under_way}
+        return AmendAsked(START + round(1000 * slo_s), kept)
 
     def amend(self, slo_s: float) -> core.Step:
         return self.post(self.amendment(slo_s))

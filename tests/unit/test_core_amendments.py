@@ -1,10 +1,13 @@
 """The core: a workflow is given another deadline, and the requests that it has under way the keys that follow."""
 
 import pytest
-from core_bench import START, TWO, Bench, instance
+from core_bench import START, Bench, instance
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from common.events import CancelAsked, Due, Evacuated
+from common.events import CancelAsked, Evacuated, Submitted
 from common.policy.registry import POLICIES, policy
+from coordinator.shares import Shares
 
 THREE = """
 inputs: {text: {type: any}}
@@ -16,24 +19,52 @@ stages:
 MIND = ("qlm", "llf", "llf-workflow", "hexgen", "hexgen-no-wb", "flow")
 
 
-def three(rules, slo_s: float = 60) -> Bench:
+seconds = st.floats(0.5, 3000)
+waits = st.tuples(*[st.integers(0, 900_000)] * 2)
+tokens = st.tuples(*[st.integers(0, 100_000_000)] * 2)
+OF_ANY = {"fairness": st.just(0.5), "hopeless_last": st.just(1)}
+
+
+def three(rules, slo_s: float = 60, submitted: bool = True) -> Bench:
     bench = Bench(THREE, {"text": "word " * 300}, rules=rules, slo_s=slo_s, packed=True)
-    bench.submit()
+    if submitted:
+        bench.submit()
     return bench
 
 
-@pytest.mark.parametrize("name", MIND)
-@pytest.mark.parametrize("slo_s", [0.5, 20.0, 3000.0])
-def test_the_keys_are_those_of_a_workflow_that_had_this_deadline_from_the_beginning(name, slo_s):
-    bench, other = three(policy(name)), three(policy(name), slo_s)
-    bench.now += 10_000
-    step = bench.amend(slo_s)
-    assert {one.request for one in step.rescores} == set(bench.queue) == set(other.queue)
-    for one in step.rescores:
-        push = other.queue[one.request]
-        assert one.offset_ms == pytest.approx(push.offset_ms, abs=2)
-        assert one.budget_ms == pytest.approx(push.budget_ms, abs=2)
-        assert (one.deadline_at, one.slo_ms) == (push.deadline_at, push.slo_ms)
+def loaded(bench: Bench, waits: tuple[int, int], had: tuple[int, int]) -> None:
+    """So much waits at its instances, and so much its tenant and another have had."""
+    bench.cluster.backlog_ms = dict(zip(("fast", "slow"), waits, strict=True))
+    bench.cluster.shares = Shares(dict(zip(("t", "other"), had, strict=True)), ("t", "other"))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=30)
+@given(
+    first=seconds, last=seconds, parameters=st.fixed_dictionaries({}, optional=OF_ANY), waits=waits, later=waits,
+    had=tokens, later_had=tokens, passed_s=st.integers(0, 600),
+)  # fmt: skip
+def test_the_keys_are_those_of_a_workflow_that_had_this_deadline_before_anything_was_queued(
+    name, first, last, parameters, waits, later, had, later_had, passed_s
+):
+    early, late = (three(policy(name, parameters), first, submitted=False) for _ in range(2))
+    for bench in (early, late):
+        loaded(bench, waits, had)
+    early.post(Submitted(), early.amendment(last))
+    late.submit()
+    late.now += 1000 * passed_s
+    late.complete("a[1]", "x")  # from which something is learned
+    late.register(instance("other", "l40s"))
+    loaded(late, later, later_had)
+    rescored = {one.request: one for one in late.amend(last).rescores}
+    assert len(late.queue) == 2
+    for request, push in late.queue.items():
+        now, wanted = rescored.get(request, push), early.queue[request]
+        assert now.offset_ms == wanted.offset_ms
+        if rescored:
+            assert (now.budget_ms, now.deadline_at, now.slo_ms) == (
+                wanted.budget_ms, wanted.deadline_at, wanted.slo_ms
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - set(MIND)))
@@ -149,12 +180,3 @@ def test_a_request_that_is_bound_is_rescored_by_its_cost_there():
         (one,) = bench.amend(20).rescores
         keys[there.id] = one.offset_ms
     assert keys["slow"] < keys["fast"]  # it must start earlier
-
-
-def test_without_any_instance_the_stage_tells_what_to_expect():
-    bench = three(policy("flow"))
-    bench.register()
-    assert len(bench.amend(20).rescores) == 3
-    bench.register(*TWO)
-    bench.post(Due("a[0]"))  # which is queued: nothing
-    assert bench.run().status == "completed"

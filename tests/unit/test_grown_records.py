@@ -6,7 +6,20 @@ import pytest
 
 from common import recorded, wire
 from common.events import Completed, Failed, Lost, Outcome
-from common.model import Claim, Head, InstanceLoad, InstanceProfile, LlmCall, Node, Push, Sampling, Slo, ToolCall, Usage
+from common.model import (
+    Claim,
+    Grounds,
+    Head,
+    InstanceLoad,
+    InstanceProfile,
+    LlmCall,
+    Node,
+    Push,
+    Sampling,
+    Slo,
+    ToolCall,
+    Usage,
+)
 from common.recorded import Recorded, RecordedCall
 
 NEW = ["of a later version", 7]
@@ -43,6 +56,9 @@ def test_of_a_later_version() -> None:
     assert wire.unpack_head(grown(wire.pack_head(HEAD))) == HEAD
     assert wire.unpack_node(grown(wire.pack_node(NODE))) == NODE
     assert wire.unpack_outcome(grown(wire.pack_outcome(OUTCOME))) == OUTCOME
+    grounds = Grounds(1, 0.5, 2.0, 3.0, 4.0, 5.0, 6.0)
+    assert wire.unpack_grounds(grown(wire.pack_grounds(grounds))) == grounds
+    assert wire.unpack_grounds(wire.pack_grounds(Grounds(1, 0.5, 2.0, 3.0))) == Grounds(1, 0.5, 2.0, 3.0)
     assert recorded.unpack(grown(recorded.pack(RECORD))) == RECORD
     wants = Push("r1", "n", "a", 0, 1, 2, 3, 4, LLM, "w/n", 5.0, True, requires=frozenset({"fast"}))
     assert wire.unpack_wants(grown(wire.pack_wants(wants))) == wire.unpack_wants(wire.pack_wants(wants))

@@ -2,10 +2,10 @@
 -- KEYS[1] prefix
 -- ARGV 1 workflow id, 2 completion entry id ('' for none), 3 version the step was computed from, 4 messages it handled, 5 step:
 --   msgpack map {fields = {name, value, ...}, pushes = {{id, node, instance, offset_ms, load_ms, {field, value, ...}, tenant ('' for none),
---   tokens it is charged, lane ('' unless the instance is the line)}, ...}, delays = {{node, due_in_ms}, ...}, drops = {request id, ...},
---   rescores = {{request id, offset_ms, {field, value, ...}}, ...}, recalls = {node, ...},
---   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces, keep_traces_ms}, 6 call id, 7 the word for the
---   messages it handled, as begin_step gave it
+--   tokens it is charged, lane ('' unless the instance is the line), grounds of its key}, ...}, delays = {{node, due_in_ms}, ...},
+--   drops = {request id, ...}, rescores = {{request id, offset_ms, {field, value, ...}}, ...}, recalls = {node, ...},
+--   events = {type, field, data, ...}, keep_events, result (nil while running), status, ttl_ms, trace (nil for none), keep_traces,
+--   keep_traces_ms}, 6 call id, 7 the word for the messages it handled, as begin_step gave it
 -- returns {1, bounced, version it has now} done; {1, 1, version} done already by this very call; {0, 0} the state has moved on, or a failover
 --   has lost what it answers (nothing written); {-1, 0} no such running workflow (entry settled)
 --   bounced: pushes to an instance that is no longer ready; their workflow is told at once and routes them anew
@@ -38,14 +38,14 @@ for _, id in ipairs(step.drops) do detach(id) discharge(id, '') end
 for _, rescored in ipairs(step.rescores) do rescore(unpack(rescored)) end
 if #step.rescores > 0 then wake_line() end
 for _, push in ipairs(step.pushes) do
-  local id, node, instance, offset_ms, load_ms, fields, tenant, tokens, lane = unpack(push)
+  local id, node, instance, offset_ms, load_ms, fields, tenant, tokens, lane, grounds = unpack(push)
   local record = p .. 'request:' .. id
-  local enqueued_at, first_offset_ms, before = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms', 'lane'))
+  local enqueued_at, first_offset_ms, before, its = unpack(redis.call('HMGET', record, 'enqueued_at', 'offset_ms', 'lane', 'grounds'))
   enqueued_at = whole(enqueued_at) or now
   -- The line keeps the first key it gave.
-  if lane ~= '' and (before or '') ~= '' and whole(first_offset_ms) then offset_ms = first_offset_ms end
+  if lane ~= '' and (before or '') ~= '' and whole(first_offset_ms) then offset_ms, grounds = first_offset_ms, its or grounds end
   redis.call('HSET', record, 'workflow', ARGV[1], 'node', node, 'instance', instance, 'load_ms', load_ms, 'lane', lane,
-    'enqueued_at', string.format('%.0f', enqueued_at), 'offset_ms', offset_ms, unpack(fields))
+    'enqueued_at', string.format('%.0f', enqueued_at), 'offset_ms', offset_ms, 'grounds', grounds, unpack(fields))
   if tenant ~= '' and rate == nil then rate = tenant_limit('tokens_per_s', tenant) or false end -- one workflow, one tenant
   charge(id, tenant, tokens, rate)
   if is_ready(instance) then
