@@ -17,7 +17,7 @@
 --@include definition
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
-local answer = 'accepted'
+local answer, is_new = 'accepted', false
 if known then
   answer = known == ARGV[3] and 'same' or 'other'
 else
@@ -27,7 +27,7 @@ else
   redis.call('HSET', key, 'version', now, 'status', 'running', 'document', ARGV[3], 'head', ARGV[4],
     'accepted:json', ARGV[9], 'accepted:msgpack', ARGV[10])
   redis.call('ZADD', p .. 'live', now, ARGV[1])
-  define_for(ARGV[1], ARGV[5], ARGV[6], ARGV[7])
+  is_new = define(ARGV[5], ARGV[6], ARGV[7])
 end
 -- A workflow known already is told as it was accepted, since it keeps its first deadline; in the encoding of this submission.
 local event = redis.call('HGET', key, 'accepted:' .. ARGV[8])
@@ -37,6 +37,7 @@ if answer == 'accepted' then
   uncount(ARGV[1]) -- of an earlier use of the id that a coordinator of an older version has ended
   redis.call('HSET', p .. 'workflow_tenants', ARGV[1], ARGV[13])
   redis.call('HINCRBY', p .. 'running', ARGV[13], 1)
+  count_use(ARGV[1], ARGV[5], is_new, ARGV[7])
 end
 if answer ~= 'other' then
   if ARGV[2] ~= ARGV[1] then

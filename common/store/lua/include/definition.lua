@@ -6,11 +6,17 @@ local function all_counted(key, uses)
   return counted_ms > 0 and redis.call('PTTL', key) <= counted_ms
 end
 
--- define_for: a workflow that is accepted runs this definition, to be kept for so long unless it has a name.
-local function define_for(workflow, digest, definition, keep_ms)
+-- define: a definition is there for a workflow that is accepted with it, to be kept for so long unless it has a name. Returns whether it
+-- was not before.
+local function define(digest, definition, keep_ms)
+  return redis.call('SET', p .. 'definition:' .. digest, definition, 'PX', keep_ms, 'NX')
+end
+
+-- count_use: the workflow runs it. Apart, since a right that is missing here must cost no more than the count.
+local function count_use(workflow, digest, is_new, keep_ms)
   local key = p .. 'definition:' .. digest
   local uses = key .. ':uses'
-  if redis.call('SET', key, definition, 'PX', keep_ms, 'NX') then
+  if is_new then
     try('HSETNX', uses, 'running', 0)
     redis.call('PEXPIRE', uses, keep_ms)
   end
@@ -23,8 +29,8 @@ local function define_for(workflow, digest, definition, keep_ms)
   redis.call('PEXPIRE', uses, keep_ms)
 end
 
--- undefine_for: a workflow has ended, and is kept for so long. After the last one a definition is kept as long as any that ran it.
-local function undefine_for(workflow, keep_ms)
+-- uncount_use: a workflow has ended, and is kept for so long. After the last one a definition is kept as long as any that ran it.
+local function uncount_use(workflow, keep_ms)
   local digest = redis.call('HGET', p .. 'workflow:' .. workflow, 'definition')
   local key = p .. 'definition:' .. (digest or '')
   local uses = key .. ':uses'

@@ -11,5 +11,5 @@ local function finish(workflow, status, result, ttl_ms)
   redis.call('HINCRBY', p .. 'ended', status, 1)
   count_end()
   uncount(workflow)
-  undefine_for(workflow, ttl_ms)
+  uncount_use(workflow, ttl_ms)
 end
