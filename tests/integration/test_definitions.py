@@ -65,7 +65,7 @@ async def run(cell: Cell, workflow: str, digest: str = "own") -> None:
 async def end(cell: Cell, workflow: str, keep_ms: int = 1_000, broken: bool = False) -> None:
     """It ends, and is kept for so long."""
     version = 0 if broken else await version_of(cell, workflow)
-    made = Commit(workflow, "", version, 1, "json", end=End("failed", {}, keep_ms), broken=broken)
+    made = Commit(workflow, "", version, 0, "json", end=End("failed", {}, keep_ms), broken=broken)
     assert (await cell.inbox.commit([made]))[0].state == 1
 
 
