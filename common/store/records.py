@@ -1,11 +1,12 @@
 """What people and clients read: workflows, results, events, definitions; and what coordinators have learned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from common import wire
-from common.errors import InvalidDocument
+from common.errors import BadRecord, InvalidDocument
 from common.events import DEADLINE
 from common.model import LINE, Head, Json, Node
 from common.store.client import Client, now_ms, translated
@@ -66,19 +67,22 @@ class Records:
         return str(entry.decode())
 
     async def workflow(self, workflow: str) -> tuple[str, Head, dict[str, Node]] | None:
-        """Status, head and nodes of a workflow that is kept, else None."""
+        """Status, head and nodes of a workflow that is kept, else None. Raises BadRecord where it cannot be read."""
         with translated():
             fields = await self._client.hgetall(self._keys.workflow(workflow))
         if b"head" not in fields:
             return None
-        nodes = {name[2:].decode(): wire.unpack_node(data) for name, data in fields.items() if name.startswith(b"n:")}
-        return fields[b"status"].decode(), wire.unpack_head(fields[b"head"]), nodes
+        with _readable(workflow):
+            named = {name[2:].decode(): data for name, data in fields.items() if name.startswith(b"n:")}
+            nodes = {name: wire.unpack_node(data) for name, data in named.items()}
+            return fields[b"status"].decode(), wire.unpack_head(fields[b"head"]), nodes
 
     async def head(self, workflow: str) -> Head | None:
-        """The head of a workflow that is kept, else None; the rest of it is not read."""
+        """The head of a workflow that is kept, else None; the rest is not read. Raises BadRecord as `workflow` does."""
         with translated():
             data = await self._client.hget(self._keys.workflow(workflow), "head")
-        return None if data is None else wire.unpack_head(data)
+        with _readable(workflow):
+            return None if data is None else wire.unpack_head(data)
 
     async def result(self, workflow: str) -> Json | None:
         """The result document, or None while there is none."""
@@ -226,6 +230,14 @@ class Records:
         with translated():
             info = await self._client.info()
         return {name: info.get(name) for name in ("redis_version", "maxmemory_policy", "aof_enabled", "run_id")}
+
+
+@contextmanager
+def _readable(workflow: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever bytes can lead to
+        raise BadRecord(f"workflow {workflow} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _own_id(fields: Mapping[bytes, bytes]) -> Json:

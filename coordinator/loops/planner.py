@@ -67,6 +67,9 @@ class Planner:
         if not found.starts:
             return given_back > 0
         placed = await line.place(seen.plans, placements(found, self._cost_ms))
+        for (request, _), went in zip(found.starts, placed or (), strict=False):
+            if not went:  # it is gone, or its record is not what was read: it would be planned again and again
+                self._asked.pop(request.request, None)
         apart = any(request.request in seen.alone for request, _ in found.starts)
         return placed is None or len(placed) >= AHEAD or given_back > 0 or apart
 

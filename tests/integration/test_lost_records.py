@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, push
 
-from common.errors import AttemptFailed
+from common.errors import AttemptFailed, BadRecord
 from common.events import Outcome
 from common.lineup import Placement
 from common.model import LINE, Claim
@@ -209,3 +209,11 @@ async def test_a_workflow_fails_whose_request_does_not_say_for_which_stage_it_is
     result = await cell.records.result("w1")
     assert result is not None
     assert "the record of request r1 is damaged" in result["error"]
+
+
+@pytest.mark.parametrize("field", ["status", "head", "n:s"])
+async def test_a_workflow_that_cannot_be_shown_is_told_to_be_so(cell: Cell, field: str) -> None:
+    await dispatched(cell, push("r1", "s"))
+    await cell.client.hset(cell.keys.workflow("w1"), field, b"\xff")
+    with pytest.raises(BadRecord, match=r"^workflow w1 cannot be read: "):
+        await cell.records.workflow("w1")

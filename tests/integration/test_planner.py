@@ -103,6 +103,27 @@ async def test_an_idle_worker_soon_has_what_was_pushed(
     assert set((await cell.instances.backlogs()).values()) == {0}
 
 
+async def test_one_whose_record_is_damaged_while_it_waits_does_not_wait_for_ever(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.loops.planner.UNSERVED_S", 0.0)
+    bench = Bench(cell)
+    seat = await bench.join()
+    await bench.submit("w1", "w2", prompt="word " * 1000)
+    await bench.planner()
+    (claim,) = await bench.claim(seat)
+    ((waiting, _),) = (await cell.line.asked((await cell.line.survey(8)).line)).items()
+    await cell.client.hset(cell.keys.request(waiting), "enqueued_at", "many")
+    await bench.finish(claim)
+    async with asyncio.timeout(20):
+        while not await bench.waiting("a"):
+            await bench.planner.plan()
+            while await cell.client.xlen(cell.keys.completions):
+                await completions(bench.desk)
+    await bench.finish(*await bench.claim(seat))
+    assert await cell.records.live(10) == []
+
+
 async def test_what_has_no_room_waits_in_the_line_until_there_is(cell: Cell) -> None:
     bench = Bench(cell)
     seat = await bench.join()
