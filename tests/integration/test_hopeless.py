@@ -102,3 +102,15 @@ async def test_the_others_go_on(slow: Cell) -> None:
     await completions(desk)
     counts = await slow.records.counts()
     assert (counts["running"], counts["rejected"], counts["dead"]) == (1, 2, 0)
+
+
+async def test_an_amendment_that_cannot_be_met_is_taken_for_its_order(slow: Cell) -> None:
+    assert (await answer(slow, {"a": WORDS}, slo_s=3600, id="order-1"))[0] == "accepted"
+    desk = Desk(slow, load(hopeless="refuse"))
+    entry = await slow.records.submit({"amend": "order-1", "slo_s": 1})
+    await intake(desk)
+    await completions(desk)
+    assert await slow.records.first(entry) is None
+    told = await slow.records.look({"order-1": "0"}, 0.1)
+    assert "amended" in [kind for _, _, kind, _ in told]
+    assert await slow.records.live(10) == ["order-1"]
