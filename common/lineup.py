@@ -32,7 +32,8 @@ class Standing:
     """A ready instance: what it last said of itself (None: nothing), its prefix cache, and the requests bound to it.
 
     queued: not claimed yet; claimed: by this incarnation, and neither handed in nor given back. alone: one that must
-    run alone runs there or is among the next: nothing more goes there before that one has ended.
+    run alone runs there or is among the next: nothing more goes there before that one has ended. keys_ms: of what
+    is queued, see `Asked`.
     """
 
     instance: Instance
@@ -41,6 +42,7 @@ class Standing:
     queued: tuple[str, ...] = ()
     claimed: tuple[str, ...] = ()
     alone: bool = False
+    keys_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

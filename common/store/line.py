@@ -117,7 +117,8 @@ class _Known:
     ) -> Standing:
         if load != self._load:
             self._load, self._said = load, self._read(load)
-        return Standing(*self._said, self._cache, _names(queued), _names(claimed), alone)
+        keys_ms = tuple(int(float(key)) for key in queued[1::2])
+        return Standing(*self._said, self._cache, _names(queued[::2]), _names(claimed), alone, keys_ms)
 
     def _read(self, load: bytes | None) -> tuple[Instance, InstanceLoad | None]:
         try:

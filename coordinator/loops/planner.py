@@ -77,10 +77,14 @@ class Planner:
         """Of the records that it needs, those read before are not read again, unless an attempt was made since, or the
         deadline was amended.
         """
-        shown = {name: said for name, *said in zip(seen.line, seen.tokens, seen.keys_ms, strict=True)}
+        tokens, keys_ms = dict(zip(seen.line, seen.tokens, strict=True)), _keys_ms(seen)
         known = self._asked
         asked = {name: known[name] for name in wanted(seen) if name in known}
-        asked = {name: one for name, one in asked.items() if shown.get(name) in (None, [one.token, one.key_ms])}
+        asked = {
+            name: one
+            for name, one in asked.items()
+            if (tokens.get(name, one.token), keys_ms.get(name, one.key_ms)) == (one.token, one.key_ms)
+        }
         asked |= await self._desk.cell.line.asked([name for name in wanted(seen) if name not in asked])
         self._asked = asked if len(known) > MOST_REMEMBERED else known | asked
         return plan(seen, asked, self._desk.policy, self._dice)
@@ -98,3 +102,11 @@ class Planner:
 
     def _cost_ms(self, request: Asked, instance: Instance) -> int:
         return load_ms(exec_s(instance.profile, request.prompt_tokens, request.expected_tokens))
+
+
+def _keys_ms(seen: Lineup) -> dict[str, int]:
+    """Of all that wait in the line, and of what is bound to an instance and not claimed."""
+    keys = dict(zip(seen.line, seen.keys_ms, strict=True))
+    for standing in seen.standings:
+        keys.update(zip(standing.queued, standing.keys_ms, strict=True))
+    return keys

@@ -230,17 +230,43 @@ async def test_a_workflow_overtakes_and_falls_back(cell: Cell, policy: str) -> N
     assert (kind, data["slo_s"], data["slo_met"]) == ("completed", 30, True)
 
 
-async def test_a_planner_reads_again_what_has_another_key(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, asked = Bench(cell, "flow"), cell.line.asked
-    await join(cell)
-    await bench.submit("w1", "w2", "w3", prompt="word " * 500)  # of which there is room for one
-    read: list[str] = []
+def noted(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests whose records a planner reads, as it does."""
+    asked, read = cell.line.asked, []
 
-    async def noted(requests: Sequence[str]) -> dict[str, Asked]:
+    async def noting(requests: Sequence[str]) -> dict[str, Asked]:
         read.extend(requests)
         return await asked(requests)
 
-    monkeypatch.setattr(cell.line, "asked", noted)
+    monkeypatch.setattr(cell.line, "asked", noting)
+    return read
+
+
+async def test_what_is_bound_and_not_claimed_is_claimed_and_planned_with_by_its_new_key(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, seat = Bench(cell, "flow"), await join(cell)
+    await bench.submit("w1", "w2", "w3")
+    await bench.planner.plan()
+    bound = await queued(cell)
+    assert (len(bound), await queued(cell, LINE)) == (3, [])
+    await bench.submit("w4", "w5", prompt="word " * 500)  # of which there is room for one
+    read = noted(cell, monkeypatch)
+    await bench.planner.plan()
+    assert (len(read), len(await queued(cell, LINE))) == (2, 1)
+    await bench.amend("w3", slo_s=30)
+    assert [request for request in await queued(cell) if request in bound] == [bound[2], *bound[:2]]
+    await bench.planner.plan()
+    assert read[2:] == [bound[2]]
+    (claim,) = await cell.queues.claim(seat, call_id(), LEASE_MS, Room(1, 512, 1000))
+    assert (claim.workflow, claim.slo_ms) == ("w3", 30_000)
+
+
+async def test_a_planner_reads_again_what_has_another_key(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(cell, "flow")
+    await join(cell)
+    await bench.submit("w1", "w2", "w3", prompt="word " * 500)  # of which there is room for one
+    read = noted(cell, monkeypatch)
     await bench.planner.plan()
     assert len(read) == 3
     await bench.planner.plan()

@@ -3,7 +3,7 @@
 -- ARGV 1 requests of each lane, and of each queue, at most; 2 of all lanes together, but one of each; 3 msgpack map
 --   {instance = {epoch, cache version}}: caches the caller holds
 -- returns {now, plans carried out, {request, its key, its last fencing token ('' for none), 1 if it must run alone (see reap), else 0, ...}
---   lane by lane, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller holds it), {queued request, ...},
+--   lane by lane, {{instance, epoch, serves, profile, load, cache version, cache (nil: the caller holds it), {queued request, its key, ...},
 --   {claimed request, ...}, 1 if it is shut (see is_shut), else 0}, ...}}; no instances where nothing is in the line
 --@include base
 --@include shut
@@ -27,7 +27,8 @@ for _, name in ipairs(#line > 0 and redis.call('ZRANGE', p .. 'instances', 0, -1
     local known = held[name]
     local cache = false
     if not (known and known[1] == epoch and known[2] == (version or '')) then cache = redis.call('HGET', key, 'cache') or '' end
-    local queued, claimed = redis.call('ZRANGE', p .. 'queue:' .. name, 0, most), redis.call('SMEMBERS', p .. 'claimed:' .. name)
+    local queued = redis.call('ZRANGE', p .. 'queue:' .. name, 0, most, 'WITHSCORES')
+    local claimed = redis.call('SMEMBERS', p .. 'claimed:' .. name)
     local shut = is_shut(claimed, queued) and 1 or 0
     seen[#seen + 1] = {name, epoch, serves, profile, load, version or '', cache, queued, claimed, shut}
   end
