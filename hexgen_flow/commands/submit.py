@@ -2,12 +2,14 @@
 
 import os.path
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 from common import wire
+from common.backoff import patiently
 from common.errors import HexgenError, InvalidDocument
 from common.model import Json
 from common.options import json_option, store_options
@@ -162,13 +164,23 @@ def amend(workflow: str, slo_s: float, as_json: bool, accept_s: float, **flags: 
     """Give a running workflow another SLO: what it has waiting goes to the place that follows from it."""
 
     async def send(cell: Cell) -> None:
-        if data := await _ask(cell, AMEND, workflow, {"slo_s": slo_s}, accept_s, told):
-            told["deadline_at"] = data["deadline_at"]
+        if await _ask(cell, AMEND, workflow, {"slo_s": slo_s}, accept_s, told):
+            told["deadline_at"], told["slo_s"] = await _holding(cell, told["workflow"])
 
     with telling(as_json) as told:
         on_cell(flags, send)
     if not as_json:
-        click.echo(f"{told['workflow']} {'has' if accept_s else 'is to have'} an SLO of {slo_s:g} s")
+        held_s = told.get("slo_s", slo_s)
+        by = "" if round(1000 * held_s) == round(1000 * slo_s) else ", by a later amendment"
+        click.echo(f"{told['workflow']} {'has' if accept_s else 'is to have'} an SLO of {held_s:g} s{by}")
+
+
+async def _holding(cell: Cell, workflow: str) -> tuple[int, float]:
+    """The deadline, in ms, and the SLO, in s, that a workflow has now."""
+    head = await patiently(partial(cell.records.head, workflow), "deadline")
+    if head is None:
+        raise absent(await find(cell, workflow), "cannot be amended")
+    return head.slo.deadline_at, (head.slo.deadline_at - head.slo.arrival_at) / 1000
 
 
 async def _ask(
@@ -186,14 +198,23 @@ async def _ask(
     if not accept_s:
         return None
     async with at_most(accept_s, f"{asking.what} {entry} is not carried out", NOBODY):
-        return await _until_told(cell, found.workflow, after, entry, asking.event)
+        return await _until_told(cell, found.workflow, after, entry, asking.event, more.get("slo_s"))
 
 
-async def _until_told(cell: Cell, workflow: str, after: str, entry: str, kind: str) -> Json:
-    """The data of the event of this kind. Raises HexgenError where what is asked is refused, or comes too late."""
+async def _until_told(cell: Cell, workflow: str, after: str, entry: str, kind: str, slo_s: float | None) -> Json:
+    """The data of the event of this kind. Raises HexgenError where what is asked is refused, or comes too late.
+
+    slo_s: of the amendment that is meant: another one's may be told before.
+    """
     async for event in listen(cell, {workflow: after, entry: "0"}):
-        if event is not None and event[2] == kind:
+        if event is not None and event[2] == kind and (slo_s is None or await _gives(cell, workflow, event[3], slo_s)):
             return event[3]
         if event is not None and event[2] in ENDS:
             raise absent(await find(cell, workflow), f"cannot be {kind}")
     raise AssertionError("it listens without end")
+
+
+async def _gives(cell: Cell, workflow: str, amended: Json, slo_s: float) -> bool:
+    """Whether that event tells of this SLO."""
+    deadline_at, held_s = await _holding(cell, workflow)
+    return bool(amended["deadline_at"] - round(1000 * slo_s) == deadline_at - round(1000 * held_s))

@@ -1,12 +1,15 @@
 """Another deadline on a real server: what waits goes to another place wherever it waits, what runs is left alone."""
 
+import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from operations_bench import LEASE_MS, ROOM, accept, commit, join, mail, push, queued, version_of
 
-from common import wire
+from common import clock, wire
 from common.errors import AttemptFailed
 from common.events import AmendAsked, Outcome, Submitted
 from common.lineup import Asked, Placement
@@ -21,6 +24,7 @@ from coordinator.desk import Desk
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from coordinator.loops.planner import Planner
+from hexgen_flow.cli import main
 
 MODEL = LlmCall("x", None, "a/model", Sampling())
 FIELDS = ("offset_ms", "budget_ms", "deadline_at", "slo_ms")
@@ -274,6 +278,33 @@ async def test_a_planner_reads_again_what_has_another_key(cell: Cell, monkeypatc
     third = (await queued(cell, LINE))[0]
     await bench.planner.plan()
     assert read[3:] == [third]
+
+
+@pytest.mark.parametrize(("mine_first", "slo_s", "by"), [(True, 70, ", by a later amendment"), (False, 50, "")])
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_of_two_at_once_the_command_tells_what_holds(
+    cell: Cell, mine_first: bool, slo_s: int, by: str, as_json: bool
+) -> None:
+    bench, other = Bench(cell, "flow"), {"amend": "w1", "slo_s": 70}
+    await bench.submit("w1")
+    if not mine_first:
+        await cell.records.submit(other)
+    environment = {"HEXGEN_REDIS_URL": cell.url, "HEXGEN_NAMESPACE": cell.keys.namespace}
+    words = ["amend", "w1", "--slo-s", "50", "--accept-timeout-s", "60", *(["--json"] if as_json else [])]
+    told = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, main, words, env=environment))
+    while await cell.client.xlen(cell.keys.submissions) < (1 if mine_first else 2):
+        await clock.sleep(0.01)
+    if mine_first:
+        await cell.records.submit(other)
+    await intake(bench.desk)
+    await completions(bench.desk)
+    output, head = (await told).output, await cell.records.head("w1")
+    assert head is not None
+    if as_json:
+        found = json.loads(output)
+        assert (found["slo_s"], found["deadline_at"]) == (slo_s, head.slo.deadline_at)
+    else:
+        assert output == f"w1 has an SLO of {slo_s} s{by}\n"
 
 
 @pytest.mark.parametrize(
