@@ -19,7 +19,7 @@ from typing import Any
 import click
 from chaos_cell import KINDS, LEASE_S, ChaosCell
 from chaos_checks import Findings, judge, residue
-from chaos_load import WORKFLOWS, Load, databases
+from chaos_load import SLO_S, WORKFLOWS, Load, databases
 from ledger import Ledger
 from sabotage import SWAPS, copy_without
 
@@ -79,7 +79,7 @@ def run(plan: Plan, folder: Path) -> tuple[Findings, dict[str, Any]]:
         load.stop()
         found.residue = settle(cell, keys)
         with Client(cell.url, keys.namespace) as client:
-            judge(client, load.answers, load.cancelled, found)
+            judge(client, load.answers, load.cancelled, found, SLO_S, load.amended)
         ledger.read(cell.state)
         found.double_effects += ledger.double_effects()
         if not found.ends["completed"]:
@@ -92,6 +92,7 @@ def run(plan: Plan, folder: Path) -> tuple[Findings, dict[str, Any]]:
         "workflows": len(load.answers),
         **{end: found.ends[end] for end in ("completed", "cancelled", "failed")},
         "requests": ledger.served,
+        "amended": found.amended,
         "lost": len(found.lost),
         "wrong": len(found.wrong),
         "double_effects": len(found.double_effects),

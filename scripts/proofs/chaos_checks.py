@@ -1,7 +1,7 @@
 """What must hold when all is quiet: nothing lost, nothing twice, nothing left over. Looks only, with a plain client."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +23,21 @@ class Findings:
     double_effects: list[str] = field(default_factory=list)
     residue: list[str] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
+    amended: int = 0
 
     @property
     def clean(self) -> bool:
         return not (self.lost or self.wrong or self.double_effects or self.residue)
 
 
-def judge(client: Client, answers: dict[str, Any], cancelled: set[str], found: Findings) -> None:
-    """Each workflow by its events: how it ended, and whether that and the way there are legal."""
+def judge(
+    client: Client, answers: dict[str, Any], cancelled: set[str], found: Findings,
+    slo_s: float = 0.0, amended: Mapping[str, Sequence[int]] | None = None,
+) -> None:  # fmt: skip
+    """Each workflow by its events: how it ended, and whether that and the way there are legal.
+
+    amended: where workflows with an SLO of slo_s were amended, the SLOs asked for, in ms.
+    """
     for workflow, answer in answers.items():
         events = _events(client, workflow)
         found.double_effects += [f"workflow {workflow}: {fault}" for fault in disorder(events)]
@@ -39,6 +46,11 @@ def judge(client: Client, answers: dict[str, Any], cancelled: set[str], found: F
             found.lost.append(f"workflow {workflow} has not ended; its last event: {events[-1:]}")
             continue
         found.ends[end.type] += 1
+        if amended is not None:
+            wrong, twice = amendments(events, slo_s, amended.get(workflow, ()))
+            found.wrong += [f"workflow {workflow}: {fault}" for fault in wrong]
+            found.double_effects += [f"workflow {workflow}: {fault}" for fault in twice]
+            found.amended += sum(event.type == "amended" for event in events)
         right = end.data["output"] == answer if end.type == "completed" else workflow in cancelled
         if not right or end.type not in ("completed", "cancelled"):
             found.wrong.append(f"workflow {workflow}: {end.type} {end.data}, expected {answer!r}")
@@ -58,7 +70,8 @@ def disorder(events: Sequence[Event]) -> Iterator[str]:
     """What is illegal in the events of one workflow, from its first one on."""
     places = [(event.type, event.data.get("stage", "")) for event in events if event.type not in ("token", "waiting")]
     kinds = [kind if kind in ENDS else f"{kind} {stage}".strip() for kind, stage in places]
-    yield from (f"{kind} {count} times" for kind, count in Counter(kinds).items() if count > 1)
+    once = Counter(kind for kind in kinds if kind != "amended")
+    yield from (f"{kind} {count} times" for kind, count in once.items() if count > 1)
     if sum(kind in ENDS for kind in kinds) > 1 or any(kind in ENDS for kind in kinds[:-1]):
         yield "goes on after its end"
     if kinds and kinds[0] != "accepted":
@@ -74,6 +87,18 @@ def disorder(events: Sequence[Event]) -> Iterator[str]:
             started.discard(stage)
         elif event.type == "completed" and started:
             yield f"completed while {sorted(started)} had not"
+
+
+def amendments(events: Sequence[Event], slo_s: float, asked: Sequence[int]) -> tuple[list[str], list[str]]:
+    """What is wrong in the amendments of a workflow that has ended, and what was told more often than it was asked.
+
+    slo_s: the one it was submitted with; asked: those that were asked for later, in ms.
+    """
+    arrival_at = events[0].data["deadline_at"] - round(1000 * slo_s)
+    told = [event.data["deadline_at"] - arrival_at for event in events if event.type == "amended"]
+    last_ms, end_ms = [round(1000 * slo_s), *told][-1], round(1000 * events[-1].data["slo_s"])
+    wrong = [] if end_ms == last_ms else [f"ends with an SLO of {end_ms} ms, and the last one told was {last_ms} ms"]
+    return wrong, [f"was amended to {one} ms once too often" for one in (Counter(told) - Counter(asked)).elements()]
 
 
 def residue(store: "redis.Redis", keys: Keys) -> list[str]:

@@ -16,6 +16,10 @@ from hexgen_flow.client import Client, ClientError, Unreachable
 MOST_LIVE = 16
 PER_S = 5.0
 CANCELLED_SHARE = 0.04
+AMENDED_SHARE = 0.2
+SLO_S = 3600.0
+SLOS_S = (900.0, 7200.0)
+"""Earlier or later, and none that is over by then: a request that nobody can take for a while would fail."""
 TEXT = {"text": {"type": "string"}}
 WORKFLOWS: tuple[dict[str, Any], ...] = (
     {
@@ -76,7 +80,10 @@ def databases(folder: Path) -> dict[str, str]:
 
 
 class Load(threading.Thread):
-    """Submits under ids of its own, again until Redis has answered, so that each is there once; cancels a few."""
+    """Submits under ids of its own, again until Redis has answered, so that each is there once; cancels and amends few.
+
+    amended: the SLOs asked for, by workflow, in ms.
+    """
 
     def __init__(self, url: str, store: "redis.Redis", keys: Keys, seed: int) -> None:
         super().__init__(name="load", daemon=True)
@@ -84,6 +91,7 @@ class Load(threading.Thread):
         self._stopped = threading.Event()
         self.answers: dict[str, Any] = {}
         self.cancelled: set[str] = set()
+        self.amended: dict[str, list[int]] = {}
         self._failed: Exception | None = None
 
     def stop(self) -> None:
@@ -115,7 +123,7 @@ class Load(threading.Thread):
     def _submit(self, client: Client) -> None:
         workflow, number = self._random.choice(WORKFLOWS), len(self.answers)
         text, tenant = f"question {number}", f"tenant-{self._random.randrange(3)}"
-        submission: Mapping[str, Any] = {"id": f"chaos.{number}", "tenant": tenant, "slo_s": 3600}
+        submission: Mapping[str, Any] = {"id": f"chaos.{number}", "tenant": tenant, "slo_s": SLO_S}
         while True:
             with suppress(Unreachable):
                 client.submit(workflow["name"], {"text": text}, **submission)
@@ -123,7 +131,16 @@ class Load(threading.Thread):
             self._stopped.wait(0.05)
         self.answers[f"chaos.{number}"] = answer(workflow["name"], text)
         if self._random.random() < CANCELLED_SHARE:
-            victim = f"chaos.{self._random.randrange(max(0, number - MOST_LIVE), number + 1)}"
+            victim = self._one_of_the_last()
             self.cancelled.add(victim)
             with suppress(ClientError):  # asked for or not: it may end in either way
                 client.cancel(victim)
+        if self._random.random() < AMENDED_SHARE:
+            victim, slo_ms = self._one_of_the_last(), round(1000 * self._random.uniform(*SLOS_S))
+            self.amended.setdefault(victim, []).append(slo_ms)
+            with suppress(ClientError):  # as above; asked once, so that it must be told once at most
+                client.amend(victim, slo_s=slo_ms / 1000)
+
+    def _one_of_the_last(self) -> str:
+        number = len(self.answers) - 1
+        return f"chaos.{self._random.randrange(max(0, number - MOST_LIVE), number + 1)}"

@@ -27,6 +27,7 @@ def test_nothing_is_lost_and_nothing_done_twice(tmp_path: Path) -> None:
     assert code == 0, told
     assert [figures[name] for name in ("lost", "wrong", "double_effects", "residue")] == [0, 0, 0, 0]
     assert figures["completed"] + figures["cancelled"] == figures["workflows"] > 20
+    assert figures["amended"] > 0
     assert len(figures["faults"]) == 12  # each kind
 
 

@@ -28,6 +28,7 @@ def events(kinds: Sequence[str]) -> list[Event]:
 
 def test_legal_events_have_no_disorder(proofs: Any) -> None:
     assert list(proofs("chaos_checks").disorder(events(GOOD))) == []
+    assert list(proofs("chaos_checks").disorder(events((GOOD[0], "amended", *GOOD[1:3], "amended", GOOD[3])))) == []
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,8 @@ def test_legal_events_have_no_disorder(proofs: Any) -> None:
         ((*GOOD, "completed"), "completed 2 times"),
         ((*GOOD, "failed"), "goes on after its end"),
         ((*GOOD, "stage_started b"), "goes on after its end"),
+        ((*GOOD, "amended"), "goes on after its end"),
+        (("amended", *GOOD), "begins with amended"),
         (GOOD[1:], "begins with stage_started a"),
         ((*GOOD[:3], *GOOD[2:]), "stage_completed a 2 times"),
         ((GOOD[0], *GOOD[2:]), "a completed before it started"),
@@ -44,6 +47,27 @@ def test_legal_events_have_no_disorder(proofs: Any) -> None:
 )
 def test_illegal_events_are_found(proofs: Any, kinds: Sequence[str], fault: str) -> None:
     assert fault in list(proofs("chaos_checks").disorder(events(kinds)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "slo_s", "wrong", "twice"),
+    [
+        ([], [], 60, 0, 0),
+        ([5000, 90_000], [90_000, 5000], 5, 0, 0),
+        ([5000, 90_000], [5000], 5, 0, 0),  # the other came too late
+        ([5000, 90_000], [5000, 90_000], 5, 1, 0),
+        ([5000], [], 5, 1, 0),
+        ([5000], [5000, 5000], 5, 0, 1),
+        ([], [5000], 5, 0, 1),
+    ],
+)
+def test_the_last_amendment_holds_and_none_is_told_twice(
+    proofs: Any, asked: list[int], told: list[int], slo_s: float, wrong: int, twice: int
+) -> None:
+    amended = [Event("1-0", "amended", {"deadline_at": 100_000 + slo_ms}) for slo_ms in told]
+    of = [Event("0-0", "accepted", {"deadline_at": 160_000}), *amended, Event("2-0", "completed", {"slo_s": slo_s})]
+    found = proofs("chaos_checks").amendments(of, 60, asked)
+    assert tuple(map(len, found)) == (wrong, twice)
 
 
 def aof(*commands: str) -> bytes:
