@@ -7,6 +7,7 @@ docs/upgrade.md).
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -112,8 +113,9 @@ def pack_head(head: Head) -> bytes:
 
 
 def unpack_head(data: bytes) -> Head:
-    """See `Head`."""
+    """See `Head`. Raises ValueError where a part is of another type."""
     tenant, name, definition, inputs, slo, *rest = unpack(data)
+    _check_types((tenant, name, definition, inputs, *slo[:2], *rest[:3]), _HEAD_TYPES)
     return Head(tenant, name, definition, inputs, Slo(*slo[:2]), *rest[:3])
 
 
@@ -125,8 +127,21 @@ def pack_node(node: Node) -> bytes:
 
 
 def unpack_node(data: bytes) -> Node:
-    """See `Node`."""
-    return Node(*unpack(data)[: len(Node.__slots__)])
+    """See `Node`. Raises ValueError where a part is of another type."""
+    parts = unpack(data)[: len(Node.__slots__)]
+    _check_types(parts, _NODE_TYPES)
+    return Node(*parts)
+
+
+_HEAD_TYPES = (str, str, str, dict, int, int, str, bool, str)
+_NODE_TYPES = (str, int, int, str, str, int, str, int, int, int)
+
+
+def _check_types(parts: Sequence[Any], types: tuple[type, ...]) -> None:
+    """What is written by a stranger's hand must not be taken for a record, or it is found where nobody expects it."""
+    found = tuple(map(type, parts))
+    if found != types[: len(found)]:
+        raise ValueError(f"its parts are {', '.join(one.__name__ for one in found)}")
 
 
 def pack_wants(push: Push) -> bytes:

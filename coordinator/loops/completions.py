@@ -131,8 +131,16 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
             trace=True,
         )
         fault = f"{type(error).__name__}: {error}"
-    reason = clipped(f"internal error: {fault}", LONGEST_FAULT)
-    return Turn(call, look, core.broken(_remains(call.workflow, known, look), reason, look.now), fault)
+    return Turn(call, look, _broken(call, known, look, clipped(f"internal error: {fault}", LONGEST_FAULT)), fault)
+
+
+def _broken(call: Call, known: Workflow | None, look: Look, reason: str) -> core.Step:
+    """The end of a workflow that cannot go on, as far as it is known; as of one of which nothing is, if that fails too."""
+    try:
+        return core.broken(_remains(call.workflow, known, look), reason, look.now)
+    except Exception:
+        nothing = replace(look, head=None, nodes={})
+        return core.broken(_remains(call.workflow, None, nothing), reason, look.now)
 
 
 async def _with_grounds(desk: Desk, workflow: Workflow, mail: Sequence[Event]) -> Sequence[Event]:

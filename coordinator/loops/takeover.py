@@ -6,6 +6,7 @@ A coordinator that dies leaves all it had read. Those that take it over one by o
 import logging
 from collections.abc import Awaitable, Callable
 
+from common.errors import StoreRefused, StoreUnavailable
 from common.store.inbox import Entry, Stale
 from coordinator.desk import Desk
 from coordinator.loops import completions, intake
@@ -47,6 +48,11 @@ async def _each(desk: Desk, stream: str, work: Work, give_up: GiveUp, spare: boo
                 await give_up(desk, entry, _fault(desk, stale), stale.reader)
             else:
                 await work(desk, entry)
+        except (StoreUnavailable, StoreRefused):
+            raise
+        except Exception:  # it waits for its next turn, and those behind it do not wait with it
+            told = "entries that could not be taken over"
+            desk.reports.tell(logging.ERROR, told, "entry %s could not be taken over", stale.entry, trace=True)
         finally:  # whatever has happened, it has not killed this one
             await inbox.forgive(stream, stale, idle_ms)
 

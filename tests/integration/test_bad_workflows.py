@@ -131,7 +131,12 @@ FAULTS: dict[str, Break] = {
     "mail that ends too soon": mail(b"lost r1 a"),
     "a bad head": field("head", GARBAGE),
     "a head of another version": field("head", wire.pack(["default", "two"])),
+    "a head whose deadline is a text": field("head", wire.pack(["default", "two", "x", {}, ["x", "y"]])),
+    "no version": lambda bench: bench.cell.client.hdel(bench.cell.keys.workflow("bad"), "version"),
+    "a version that is no number": field("version", b"one"),
+    "a status of its own": field("status", b"tired"),
     "a bad node": field("n:a", GARBAGE),
+    "a node whose request is a number": field("n:a", wire.pack(["running", 0, 0, 7, "queued", 0, ""])),
     "a node of another version": field("n:a", wire.pack({"status": "running"})),
     "no definition": no_definition,
     "a mailbox that is no list": other_type(lambda cell: cell.keys.mailbox("bad")),
@@ -143,7 +148,7 @@ FAULTS: dict[str, Break] = {
 
 
 UNKNOWN = {
-    "a bad node", "a node of another version", "a mailbox that is no list", "a workflow that is no hash",
+    "no version", "a version that is no number", "a status of its own", "a node whose request is a number", "a bad node", "a node of another version", "a mailbox that is no list", "a workflow that is no hash",
     "outputs that are no hash",
 }  # fmt: skip
 """Here nobody can tell which requests are the workflow's: they run in vain."""
