@@ -4,7 +4,7 @@ import math
 from types import MappingProxyType
 from typing import TypeVar
 
-from common.jsonschema_check import schema_fault
+from common.jsonschema_check import mappings, schema_fault
 from common.model import Json
 from coordinator.language.definition import (
     Definition,
@@ -28,6 +28,7 @@ from coordinator.language.values import compact
 
 MOST_STAGES = 200
 MOST_TEMPLATE_CHARACTERS = 256 * 1024
+MOST_SCHEMA_MAPPINGS = 4_000
 LLM_TIMEOUT_S = 600.0
 TOOL_TIMEOUT_S = 60.0
 
@@ -56,6 +57,7 @@ class _Compiler:
         self.stages: dict[str, StageSpec] = {}
         self._stages_left = MOST_STAGES
         self._characters_left = MOST_TEMPLATE_CHARACTERS
+        self._mappings_left = MOST_SCHEMA_MAPPINGS
 
     def group(self, raw: dict[str, Json], output: str | None, place: str, path: str, scope: Scope) -> GroupBody:
         """The stages at `place` of the document, whose own paths begin with `path`."""
@@ -149,9 +151,8 @@ class _Compiler:
         return self._llm(shape, place, scope)
 
     def _llm(self, shape: LlmShape, place: str, scope: Scope) -> LlmBody:
-        fault = schema_fault(shape.json_schema) if shape.json_schema is not None else None
-        if fault is not None:
-            raise DefinitionError(dotted(place, "json_schema"), f"is no JSON Schema: {fault}")
+        if shape.json_schema is not None:
+            self._check_schema(shape.json_schema, dotted(place, "json_schema"))
         prompt = None
         if shape.prompt is not None:
             prompt = self._text(shape.prompt, dotted(place, "prompt"), scope)
@@ -186,6 +187,15 @@ class _Compiler:
             most = MOST_TEMPLATE_CHARACTERS
             raise DefinitionError(place, f"a definition has at most {most} characters of templates, all together")
         return source
+
+    def _check_schema(self, schema: dict[str, Json], place: str) -> None:
+        self._mappings_left -= sum(1 for _ in mappings(schema))
+        if self._mappings_left < 0:
+            most = MOST_SCHEMA_MAPPINGS
+            raise DefinitionError(place, f"a definition has at most {most} mappings in its schemas, all together")
+        fault = schema_fault(schema)
+        if fault is not None:
+            raise DefinitionError(place, fault)
 
     def _count(self, raw: dict[str, Json], place: str) -> None:
         if not raw:

@@ -88,10 +88,21 @@ def test_the_least_value_of_a_schema(schema: dict[str, Any], value: Any) -> None
     assert validator_for(schema)(schema).is_valid(value)
 
 
+TWICE = {"required": ["a", "b"], "properties": {"a": {"$ref": "#/$defs/n%d"}, "b": {"$ref": "#/$defs/n%d"}}}
+DOUBLING = {
+    "$ref": "#/$defs/n1",
+    "$defs": {f"n{at}": json.loads(json.dumps(TWICE).replace("%d", str(at + 1))) for at in range(1, 15)} | {"n15": {}},
+}
+"""2 ** 14 leaves of two references each."""
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "pattern": "^z"}}}, r"at \$\.a"),
+        (
+            {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "not": {"const": ""}}}},
+            r"at \$\.a",
+        ),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "2"),
         ({"$ref": "#/$defs/missing"}, "leads nowhere"),
         ({"$ref": "https://example.org/schema"}, "leads nowhere"),
@@ -99,7 +110,12 @@ def test_the_least_value_of_a_schema(schema: dict[str, Any], value: Any) -> None
             {"$ref": "#/$defs/n", "$defs": {"n": {"required": ["n"], "properties": {"n": {"$ref": "#/$defs/n"}}}}},
             "deep",
         ),
-        ({"type": "whatever"}, "is not a JSON Schema"),
+        ({"type": "string", "minLength": 1_000_000}, "values and characters"),
+        ({"type": "array", "minItems": 1_000_000}, "values and characters"),
+        ({"type": "array", "minItems": 1000, "items": {"const": "x" * 1000}}, "values and characters"),
+        ({"type": "array", "minItems": 1000, "items": {"required": ["x" * 1000]}}, "values and characters"),
+        (DOUBLING, "values and characters"),
+        ({"type": "whatever"}, "is no JSON Schema"),
     ],
 )
 def test_where_none_is_found_it_says_so(schema: dict[str, Any], message: str) -> None:

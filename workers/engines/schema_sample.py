@@ -3,11 +3,13 @@
 import math
 from typing import Any
 
-from common.jsonschema_check import misfit, schema_fault
+from common.jsonschema_check import characters, misfit, schema_fault
 from common.model import Json
 from workers.engines.protocol import EngineError
 
 MAX_DEPTH = 32
+MAX_SIZE = 100_000
+"""Values and characters of a sample together."""
 _TYPE_OF_KEYWORD = {
     "properties": "object",
     "required": "object",
@@ -26,8 +28,8 @@ def sample(schema: dict[str, Json]) -> Json:
     """A value that fits: required members only, the first choice of each. Raises EngineError where it finds none."""
     fault = schema_fault(schema)
     if fault is not None:
-        raise EngineError(f"json_schema is not a JSON Schema: {fault}", retryable=False)
-    value = _build(schema, schema, 0)
+        raise EngineError(f"json_schema {fault}", retryable=False)
+    value = _Sample(schema).build(schema, 0)
     try:
         wrong = misfit(value, schema)
     except ValueError as error:
@@ -41,25 +43,50 @@ def _refused(why: str) -> EngineError:
     return EngineError(f"no sample could be made for this json_schema: {why}", retryable=False)
 
 
-def _build(schema: Json, root: dict[str, Json], depth: int) -> Json:
-    if depth > MAX_DEPTH:
-        raise _refused(f"it is more than {MAX_DEPTH} levels deep")
-    if not isinstance(schema, dict):
-        return None
-    for whole, value in (("const", schema.get("const")), ("enum", schema.get("enum", [None])[0])):
-        if whole in schema:
-            return value
-    if merged := _merged(schema, root):
-        return _build(merged, root, depth + 1)
-    kind = _kind(schema)
-    if kind == "object":
-        properties = schema.get("properties", {})
-        return {name: _build(properties.get(name), root, depth + 1) for name in schema.get("required", ())}
-    if kind == "array":
-        return _items(schema, root, depth)
-    if kind in ("number", "integer"):
-        return _number(schema)
-    return {"string": "x" * schema.get("minLength", 0), "boolean": False}.get(kind)
+class _Sample:
+    """One sample being built, and how much larger it may become: references can make a small schema's vast."""
+
+    def __init__(self, root: dict[str, Json]) -> None:
+        self._root = root
+        self._left = MAX_SIZE
+
+    def build(self, schema: Json, depth: int) -> Json:
+        """A value for one schema in the whole."""
+        self._spend(1)
+        if depth > MAX_DEPTH:
+            raise _refused(f"it is more than {MAX_DEPTH} levels deep")
+        if not isinstance(schema, dict):
+            return None
+        for whole, value in (("const", schema.get("const")), ("enum", schema.get("enum", [None])[0])):
+            if whole in schema:
+                self._spend(characters(value))
+                return value
+        if merged := _merged(schema, self._root):
+            self._spend(sum(len(part) for part in merged.values() if isinstance(part, dict | list)))
+            return self.build(merged, depth + 1)
+        return self._of_kind(_kind(schema), schema, depth)
+
+    def _of_kind(self, kind: str, schema: dict[str, Json], depth: int) -> Json:
+        if kind == "object":
+            properties, required = schema.get("properties", {}), schema.get("required", [])
+            self._spend(sum(map(len, required)))
+            return {name: self.build(properties.get(name), depth + 1) for name in required}
+        if kind == "array":
+            first, rest = schema.get("prefixItems", []), schema.get("items")
+            count = self._spend(schema.get("minItems", 0))
+            return [self.build(first[at] if at < len(first) else rest, depth + 1) for at in range(count)]
+        if kind in ("number", "integer"):
+            return _number(schema)
+        if kind == "string":
+            return "x" * self._spend(schema.get("minLength", 0))
+        return False if kind == "boolean" else None
+
+    def _spend(self, size: float) -> int:
+        """As a whole number: 3.0 is one too."""
+        self._left -= max(0, int(size))
+        if self._left < 0:
+            raise _refused(f"it would have more than {MAX_SIZE} values and characters")
+        return int(size)
 
 
 def _kind(schema: dict[str, Json]) -> str:
@@ -91,7 +118,7 @@ def _united(one: dict[str, Json], other: dict[str, Json]) -> dict[str, Json]:
         if keyword in one and keyword in other:
             united[keyword] = {**one[keyword], **other[keyword]}
     if "required" in one and "required" in other:
-        united["required"] = [*one["required"], *other["required"]]
+        united["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
     return united
 
 
@@ -104,12 +131,6 @@ def _resolve(reference: str, root: dict[str, Json]) -> Json:
     if found is None or not reference.startswith("#"):
         raise _refused(f"$ref {reference!r} leads nowhere in it")
     return found
-
-
-def _items(schema: dict[str, Json], root: dict[str, Json], depth: int) -> list[Json]:
-    first = schema.get("prefixItems", [])
-    kinds = [first[at] if at < len(first) else schema.get("items") for at in range(schema.get("minItems", 0))]
-    return [_build(kind, root, depth + 1) for kind in kinds]
 
 
 def _number(schema: dict[str, Any]) -> int | float:
