@@ -17,6 +17,7 @@ STAGE: Table = {
     ("pending", "start"): "running",
     ("pending", "skip"): "skipped",
     ("pending", "fail"): "failed",
+    ("pending", "cancel"): "cancelled",
     ("running", "complete"): "completed",
     ("running", "fail"): "failed",
     ("running", "cancel"): "cancelled",

@@ -7,7 +7,6 @@ and a leaf that starts becomes a request. It must not know where events come fro
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from zlib import crc32
 
 from common import events
 from common.events import DEADLINE, Event
@@ -19,6 +18,7 @@ from coordinator.ledger import Ledger
 from coordinator.places import Place, find, group_of, live_copies, place, scope_of, stage_place
 from coordinator.remaining import Remaining
 from coordinator.rescoring import rescores
+from coordinator.retries import retry_ms
 from coordinator.routing import Parked, Work, route
 from coordinator.scope import Scope
 from coordinator.state import Choice, Step, Workflow
@@ -28,15 +28,12 @@ __all__ = ["NO_DEFINITION", "Step", "broken", "step"]
 NO_DEFINITION = Definition("", "", {}, (), GroupBody((), None, ()), {})
 """Stands for a definition that is no longer kept."""
 
-RETRY_MS = 500
-LONGEST_RETRY_MS = 30_000
-JITTER = 0.25
-"""Up to this share a retry comes sooner or later, so that what failed together is not tried again together."""
 LOOK_AGAIN_MS = 1_000
 DROPPED = "dropped: the deadline would not be met"
 MAX_REQUESTS = 10_000
 MAX_NODES = 30_000
 STEP_CHARACTERS = 16 << 20
+STEP_EFFORT = 2_000_000  # of templates, before the rest is put off
 
 
 def step(workflow: Workflow, happened: Sequence[Event], cluster: Cluster, now: int) -> Step:
@@ -61,12 +58,6 @@ def broken(workflow: Workflow, reason: str, now: int) -> Step:
     return ledger.out
 
 
-def _retry_ms(request: str, attempt: int) -> int:
-    """Doubling with each attempt; what is added or taken off follows from the request's id."""
-    chance = crc32(f"{request} {attempt}".encode()) / 0xFFFFFFFF
-    return round(min(LONGEST_RETRY_MS, RETRY_MS << attempt) * (1 + JITTER * (2 * chance - 1)))
-
-
 class _Walk(Ledger):
     """One step being worked out."""
 
@@ -80,6 +71,10 @@ class _Walk(Ledger):
         self._open: deque[Place | None] = deque()
         self._ready: list[Place] = []
         self._grounds: Mapping[str, Grounds] = {}
+
+    @property
+    def _tired(self) -> bool:
+        return self._scope.spent >= STEP_EFFORT
 
     # -- events
 
@@ -99,7 +94,7 @@ class _Walk(Ledger):
             case events.Due(node) if node == DEADLINE:  # come, which `step` sees, or not yet: the clock was put back
                 self._await_deadline()
             case events.Due():
-                self._again(event.node, "wake", self.node(event.node).phase in ("delayed", "waiting"))
+                self._due(event.node)
             case events.CancelAsked():
                 self.end("cancel", {"error": event.reason})
             case events.AmendAsked():
@@ -131,7 +126,25 @@ class _Walk(Ledger):
         self._outputs[event.node] = event.outcome
         self.move_request(event.node, "complete", completed_at=self.now)
         self.out.outcomes.append((at.spec, event.outcome))
-        self._round_ended(at)
+        self._answered(at)
+
+    def _due(self, key: str) -> None:
+        """Go on with what was put off, or delayed."""
+        node = self.node(key)
+        if node.phase == "completed" and node.status == "running":
+            self._answered(find(self._definition, key))
+        elif node.status == "pending" and node.phase == "waiting":
+            self.move_request(key, "wake")
+            self._open.append(find(self._definition, key).parent)
+        else:
+            self._again(key, "wake", node.phase in ("delayed", "waiting"))
+
+    def _answered(self, at: Place) -> None:
+        """A leaf's request has completed; what follows from that may be put off."""
+        if self._tired:
+            self.out.delays.append((at.key, 0))
+        else:
+            self._round_ended(at)
 
     def _failed(self, event: events.Failed) -> None:
         if not self._expects(event.node, event.request):
@@ -146,7 +159,7 @@ class _Walk(Ledger):
             self._fail(at, event.error + attempts)
             return
         self.move_request(event.node, "delay", attempt=node.attempt + 1, error=event.error)
-        self.out.delays.append((event.node, _retry_ms(event.request, node.attempt)))
+        self.out.delays.append((event.node, retry_ms(event.request, node.attempt)))
 
     def _again(self, key: str, event: str, wanted: bool) -> None:
         """Route a request anew."""
@@ -239,6 +252,10 @@ class _Walk(Ledger):
         for spec in stages:
             key = prefix + spec.name
             if self.node(key).status == "pending" and ended.issuperset(spec.needs):
+                if self.node(key).phase == "new" and self._tired:
+                    self._put_off(key)
+                if self.node(key).phase == "waiting":  # the rest of the scope waits with it
+                    return
                 self._start_stage(parent, spec)
                 if not self._lives(parent):
                     return
@@ -334,10 +351,10 @@ class _Walk(Ledger):
         for at in ready:
             if not self._lives(at):
                 continue
-            if room > 0:
+            if room > 0 and not self._tired:
                 room -= self._send(at, work)
             else:
-                self._put_off(at)
+                self._put_off(at.key)
         return room
 
     def _too_many(self) -> bool:
@@ -347,10 +364,10 @@ class _Walk(Ledger):
         keys = {key for key, node in self.nodes.items() if node.request}
         return len(keys.union(at.key for at in self._ready)) > MAX_REQUESTS
 
-    def _put_off(self, at: Place) -> None:
-        """To one of the next steps, so that none grows beyond what the store takes at once."""
-        self.move_request(at.key, "park")
-        self.out.delays.append((at.key, 0))
+    def _put_off(self, key: str) -> None:
+        """A leaf or a stage that could start, to one of the next steps: none may take long, nor more than the store."""
+        self.move_request(key, "park")
+        self.out.delays.append((key, 0))
 
     def _send(self, at: Place, work: Work) -> int:
         """Give a leaf its request. Returns the characters it carries."""

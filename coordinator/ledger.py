@@ -58,6 +58,8 @@ class Ledger:
         """A node that has not ended fails or is cancelled ("fail", "cancel"); its request, if any, is given up."""
         if self.node(key).status in ENDED:
             return
+        if self._is_put_off(key):
+            self.out.recalls.append(key)
         self.move(key, how)
         if self._asks(key):
             self._give_up(key)
@@ -83,6 +85,11 @@ class Ledger:
         node = self.node(key)
         return bool(node.request or node.phase != "new") and node.phase not in ENDED
 
+    def _is_put_off(self, key: str) -> bool:
+        """Whether the node is a leaf whose request has completed, and what follows from that is not worked out."""
+        node = self.node(key)
+        return node.status == "running" and node.phase == "completed"
+
     def _give_up(self, key: str) -> None:
         node = self.node(key)
         if node.request:
@@ -107,6 +114,8 @@ class Ledger:
         for key in self.nodes:
             if self._asks(key):
                 self._give_up(key)
+            elif self._is_put_off(key):
+                self.out.recalls.append(key)
         if self.ends_at_deadline:
             out.recalls.append(DEADLINE)
         out.pushes.clear()

@@ -6,6 +6,7 @@ from typing import Any
 from common.events import Outcome
 from common.model import Json, Node
 from coordinator.language.definition import Definition, GroupBody, StageSpec, Template, TemplateError
+from coordinator.language.effort import Names
 from coordinator.places import Place, place, scope_of, stage_place
 from coordinator.state import PENDING
 
@@ -25,7 +26,7 @@ class StageView:
 
 
 class Scope:
-    """Evaluates the templates of one workflow in one state of it."""
+    """Evaluates the templates of one workflow in one state of it. `spent` is the effort that all of it took."""
 
     def __init__(
         self,
@@ -40,14 +41,15 @@ class Scope:
         self._nodes = nodes
         self._outputs = outputs
         self._memo = memo
+        self.spent = 0
 
     def render(self, template: Template, at: Place, extra: Mapping[str, Any] | None = None) -> Any:
         """The template's value at this place. `extra` holds what only a while condition sees. Raises TemplateError."""
-        context = dict(extra) if extra else {}
+        context = Names(extra or {})
         for name in template.names:
             if name not in context:
                 context[name] = self._resolve(name, at)
-        return template.render(context)
+        return self._rendered(template, context)
 
     def condition(self, at: Place) -> bool:
         """Whether the round that ended at this place is followed by another."""
@@ -109,7 +111,13 @@ class Scope:
         views = self._views(at, group)
         if at is not None:
             return self.render(group.output, at, views)
-        return group.output.render({"inputs": self._inputs, **views})
+        return self._rendered(group.output, Names(inputs=self._inputs, **views))
+
+    def _rendered(self, template: Template, context: Names) -> Any:
+        try:
+            return template.render(context)
+        finally:
+            self.spent += context.spent
 
     def _views(self, parent: Place | None, group: GroupBody) -> dict[str, StageView]:
         return {spec.name: self._view(parent, spec) for spec in group.stages}

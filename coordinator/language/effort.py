@@ -12,6 +12,12 @@ _CHARACTERS_PER_STEP = 64
 _NODES_PER_STEP = 2
 
 
+class Names(dict[str, Any]):
+    """The names that renderings see; each adds here what effort it took."""
+
+    spent = 0
+
+
 def check_operands(operator: str, left: Any, right: Any) -> None:
     """Refuses operands of + * ** % whose result could be vast. Raises FilterError."""
     numbers = isinstance(left, int | float) and isinstance(right, int | float)

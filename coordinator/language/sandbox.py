@@ -16,7 +16,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, _PassArg, missing
 
-from coordinator.language.effort import EFFORT, build_steps, check_operands, steps
+from coordinator.language.effort import EFFORT, Names, build_steps, check_operands, steps
 from coordinator.language.errors import clipped, listed, shown
 from coordinator.language.filters import FILTERS, FilterError, text_of
 
@@ -73,6 +73,11 @@ class Rendering(Context):
         self.left -= effort
         if self.left < 0:
             raise FilterError("the template takes too much effort: loop over less, or do it in a tool stage")
+
+    def settle(self) -> None:
+        """Adds what effort it took to that of the names it saw."""
+        if isinstance(self.parent, Names):
+            self.parent.spent += EFFORT - self.left
 
 
 class Environment(ImmutableSandboxedEnvironment):

@@ -123,8 +123,9 @@ def _text_renderer(root: Root, path: str) -> Render:
     def render(context: Context) -> str:
         pieces: list[str] = []
         length = 0
+        rendering = Rendering(context)
         try:
-            for piece in root(Rendering(context)):
+            for piece in root(rendering):
                 pieces.append(piece)
                 length += len(piece)
                 if length > LONGEST_TEXT:
@@ -132,6 +133,8 @@ def _text_renderer(root: Root, path: str) -> Render:
             text = check_text("".join(pieces))
         except Exception as error:
             raise _failed(path, error) from error
+        finally:
+            rendering.settle()
         if length > LONGEST_TEXT or (not text.isascii() and len(text.encode()) > LONGEST_TEXT):
             raise TemplateError(f"{path}: the rendered text is longer than {LONGEST_TEXT} bytes")
         return text
@@ -156,6 +159,8 @@ def _value_renderer(parsed: _Parsed, path: str) -> Render:
             return to_json(value, other=unwrapped)
         except Exception as error:
             raise _failed(path, error) from error
+        finally:
+            rendering.settle()
 
     return render
 

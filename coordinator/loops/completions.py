@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from common import clock
 from common.errors import StoreRefused, StoreUnavailable
 from common.events import AmendAsked, Event
 from common.model import Head, Slo
@@ -118,6 +119,7 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
     try:
         if not fault:
             workflow = await desk.workflow(call.workflow, known, look)
+            await clock.sleep(0)  # a step may take a while; others are to have their turn between two
             mail = await _with_grounds(desk, workflow, look.mail)
             return Turn(call, look, core.step(workflow, mail, cluster, look.now))
     except (StoreUnavailable, StoreRefused):

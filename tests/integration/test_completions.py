@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from common import clock
 from common.errors import AttemptFailed
 from common.events import Outcome
 from common.model import InstanceProfile
@@ -14,9 +15,11 @@ from common.store.cell import Cell
 from common.store.inbox import Look
 from common.store.queues import Room, Seat
 from common.store.scripts import call_id
+from coordinator import core
 from coordinator.desk import Desk
 from coordinator.loops.completions import completions, handle
 from coordinator.loops.intake import intake, take
+from coordinator.loops.recoverer import promoter
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
 ONE = {
@@ -139,6 +142,32 @@ async def test_losers_and_optional_failures_leave_nothing_behind(cell: Cell) -> 
     assert (await cell.instances.backlogs())["a"] == 0
     assert await cell.client.keys(f"{cell.keys.prefix}request:*") == []
     assert await cell.client.exists(f"{cell.keys.prefix}outstanding", cell.keys.outputs("w")) == 0
+
+
+async def test_what_takes_much_effort_is_done_in_several_steps_and_others_end_meanwhile(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "STEP_EFFORT", 5_000)
+    monkeypatch.setattr(clock, "sleep", lambda _: asyncio.sleep(0))
+    desk = Desk(cell, load(policy="hexgen"))
+    costly = {f"s{at}": {"tool": "t", "when": "range(500) | list | sort | list | sum < 0"} for at in range(8)}
+    stages = {"g": {"for_each": "range(20) | list", "stages": costly}}
+    await cell.records.submit({"workflow": {"name": "costly", "stages": stages}, "id": "costly"})
+    seat = await submit(desk, "neighbour")
+    await completions(desk)
+    assert await cell.client.zcard(cell.keys.delayed) > 0
+    await answer(cell, seat, "done")
+    await completions(desk)
+    assert (await cell.records.result("neighbour") or {})["status"] == "completed"
+    assert await cell.records.result("costly") is None
+    for _ in range(100):
+        await promoter(desk)
+        await completions(desk)
+        if result := await cell.records.result("costly"):
+            break
+    assert result
+    assert result["output"] == {"g": [dict.fromkeys(costly)] * 20}
+    assert await cell.client.zcard(cell.keys.delayed) == 0
 
 
 async def test_a_call_for_nobody_is_settled(cell: Cell) -> None:

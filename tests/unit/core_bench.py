@@ -281,7 +281,9 @@ class Bench:
         assert len(set(made.drops)) == len(made.drops)
         assert {one.request for one in made.rescores} <= {node.request for node in self.workflow.nodes.values()}
         waited_for = {
-            key for key, node in made.workflow.nodes.items() if node.phase in ("queued", "delayed", "waiting")
+            key
+            for key, node in made.workflow.nodes.items()
+            if node.phase in ("queued", "delayed", "waiting") or (node.status, node.phase) == ("running", "completed")
         }
         if made.status == "running":
             live = {push.node for push in (*self.queue.values(), *made.pushes) if push.request not in made.drops}
@@ -294,6 +296,8 @@ class Bench:
     def _check_around(self, workflow: Workflow, key: str) -> None:
         """What is around a live request has not ended."""
         at: Place | None = find(workflow.definition, key)
+        if workflow.nodes[key].status == "pending":  # it is put off whether it starts
+            at = at.parent
         while at is not None:
             assert {workflow.nodes[around].status for around in (at.key, at.copy_key, at.stage_key)} == {"running"}, key
             at = at.parent
