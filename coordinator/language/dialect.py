@@ -21,7 +21,7 @@ def check(tree: nodes.Template) -> None:
 
 
 def guarded(tree: nodes.Template) -> nodes.Template:
-    """A checked tree, its loops, joins and slices changed so that they spend effort."""
+    """A checked tree, its loops, joins, slices and comparisons changed so that they spend effort."""
     return _Guard().visit(tree).set_environment(ENVIRONMENT)  # type: ignore[no-any-return]
 
 
@@ -67,7 +67,7 @@ def gives_context_values(node: Any) -> bool:
 
 
 class _Guard(NodeTransformer):
-    """Sends each loop, `~`, slice and container made of names through a filter that counts."""
+    """Sends each loop, `~`, slice, comparison and container made of names through a filter that counts."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         weight = sum(1 for _ in node.find_all(nodes.Node))
@@ -78,6 +78,12 @@ class _Guard(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _filter(nodes.List(node.nodes, lineno=node.lineno), "join", [])
+
+    def visit_Operand(self, node: nodes.Operand) -> nodes.Node:
+        self.generic_visit(node)
+        if not isinstance(node.expr, nodes.Const):
+            node.expr = _filter(node.expr, "_searched" if node.op in ("in", "notin") else "_compared", [])
+        return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)

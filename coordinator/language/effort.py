@@ -9,6 +9,7 @@ EFFORT = 1_000_000
 _LONGEST_INT_BITS = 1024
 _LARGEST_EXPONENT = 64
 _CHARACTERS_PER_STEP = 64
+_CHARACTERS_PER_NODE = 8
 _NODES_PER_STEP = 2
 
 
@@ -56,6 +57,19 @@ def build_steps(value: Any) -> int:
         elif isinstance(part, dict):
             waiting.extend(part.values())
     return count // _NODES_PER_STEP
+
+
+def compare_steps(value: Any) -> int:
+    """How much work it is to compare a value with one like it, or to look through it."""
+    size, waiting = 0, [value]
+    while waiting and size < _CHARACTERS_PER_STEP * EFFORT:
+        part = waiting.pop()
+        size += _CHARACTERS_PER_NODE + (len(part) if isinstance(part, str) else 0)
+        if isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+    return size // _CHARACTERS_PER_STEP
 
 
 def _bits(value: Any) -> int:

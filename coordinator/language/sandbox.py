@@ -14,9 +14,10 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace, _PassArg, missing
 
-from coordinator.language.effort import EFFORT, Names, build_steps, check_operands, steps
+from coordinator.language.effort import EFFORT, Names, build_steps, check_operands, compare_steps, steps
 from coordinator.language.errors import clipped, listed, shown
 from coordinator.language.filters import FILTERS, FilterError, text_of
 
@@ -34,6 +35,8 @@ _DATA_FILTERS = _words(
     "abs count d default dictsort first float groupby int items last length list map max min reject rejectattr reverse"
     " select selectattr sort unique"
 )
+_COMPARING = _words("groupby max min sort unique")
+_COMPARISONS = _words("== != < <= > >= eq equalto ne lt lessthan le gt greaterthan ge")
 _METHODS: dict[type, frozenset[str]] = {
     str: _words(
         "capitalize casefold count endswith find index isalnum isalpha isdecimal isdigit islower isnumeric isspace"
@@ -121,8 +124,10 @@ class Environment(ImmutableSandboxedEnvironment):
             return __obj()
         if not __self.is_safe_callable(__obj):
             raise SecurityError(f"a {type(__obj).__name__} cannot be called")
+        if isinstance(owner := getattr(__obj, "__self__", None), list | tuple):
+            _spend(__context, compare_steps(owner))
         result = __obj(*args, **kwargs)
-        _spend(__context, 1 + steps(getattr(__obj, "__self__", None)) + steps(result))
+        _spend(__context, 1 + steps(owner) + steps(result))
         return result
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -156,7 +161,7 @@ def _no_key(obj: Any, key: Any) -> str:
     return f"{_WORDS.get(type(obj), 'this value')} has no key {key}"
 
 
-def _counted(function: Callable[..., Any], on_text: bool = False) -> Callable[..., Any]:
+def _counted(function: Callable[..., Any], on_text: bool = False, compares: bool = False) -> Callable[..., Any]:
     """The filter, paying for what it reads and what it gives; iterators become lists, so that their length is known."""
     passed = _PassArg.from_obj(function)
 
@@ -165,6 +170,8 @@ def _counted(function: Callable[..., Any], on_text: bool = False) -> Callable[..
         if on_text:
             value = text_of(value)
         context.spend(1 + steps(value))
+        if compares:
+            context.spend(compare_steps(value) * steps(value).bit_length())
         if passed is None:
             result = function(value, *args, **kwargs)
         else:
@@ -195,6 +202,21 @@ def _built(context: Rendering, value: Any) -> Any:
     return value
 
 
+@pass_context
+def _compared(context: Rendering, value: Any) -> Any:
+    context.spend(1 + compare_steps(value))
+    return value
+
+
+@pass_context
+def _searched(context: Rendering, value: Any) -> Any:
+    return value if isinstance(value, Mapping) else _compared(context, value)
+
+
+def _counted_test(test: Any, guard: Callable[[Rendering, Any], Any]) -> Callable[..., bool]:
+    return pass_context(lambda context, value, other: test(value, guard(context, other)))
+
+
 def _slice(value: Any, start: int | None, stop: int | None, step: int | None) -> Any:
     return value[start:stop:step]
 
@@ -212,10 +234,13 @@ def _finalize(context: Rendering, value: Any) -> str:
 _GLOBALS: dict[str, Any] = {"range": bounded_range, "namespace": Namespace}
 ENVIRONMENT = Environment(undefined=StrictUndefined, finalize=_finalize, autoescape=False, cache_size=0)
 ENVIRONMENT.globals = _GLOBALS
-ENVIRONMENT.filters = {name: _counted(JINJA_FILTERS[name]) for name in _DATA_FILTERS}
+ENVIRONMENT.filters = {name: _counted(JINJA_FILTERS[name], compares=name in _COMPARING) for name in _DATA_FILTERS}
 ENVIRONMENT.filters |= {name: _counted(JINJA_FILTERS[name], on_text=True) for name in _TEXT_FILTERS}
 ENVIRONMENT.filters |= {name: _counted(function) for name, function in FILTERS.items()}
 FILTER_NAMES = frozenset(ENVIRONMENT.filters)
+ENVIRONMENT.tests |= {name: _counted_test(JINJA_TESTS[name], _compared) for name in _COMPARISONS}
+ENVIRONMENT.tests["in"] = _counted_test(JINJA_TESTS["in"], _searched)
+ENVIRONMENT.filters |= {"_compared": _compared, "_searched": _searched}
 ENVIRONMENT.filters |= {"_built": _built, "_loop": _loop, "_slice": _counted(_slice)}
 _EVALUATION = EvalContext(ENVIRONMENT)
 GLOBAL_NAMES = frozenset(_GLOBALS)

@@ -154,6 +154,15 @@ def test_small_templates_make_nothing_large(source):
         "{% for i in range(1000) %}{% if big.split('y') %}{% endif %}{% endfor %}",
         "{% for i in range(1000) %}{% if rows|sort(attribute='a') %}{% endif %}{% endfor %}",
         "{% for i in range(1000) %}{% if rows|map(attribute='a')|list %}{% endif %}{% endfor %}",
+        "{% for i in range(1000) %}{% if big == same %}{% endif %}{% endfor %}",
+        "{% for i in range(1000) %}{% if 'z' in big %}{% endif %}{% endfor %}",
+        "{% for i in range(1000) %}{% if i not in rows %}{% endif %}{% endfor %}",
+        "{% for i in range(1000) %}{% if big is eq(same) %}{% endif %}{% endfor %}",
+        "{% for i in range(1000) %}{% if i is in(rows) %}{% endif %}{% endfor %}",
+        "{{ range(1000)|map('string')|select('in', big)|list }}",
+        "{% set l = [big] * 500 %}{{ l.count(same) }}",
+        "{{ ([big, same] * 500)|sort|length }}",
+        "{{ ([big, same] * 500)|unique|list|length }}",
         DOUBLED + "{{ a }}",
         DOUBLED + "{{ a|upper }}",
         DOUBLED + "{% if a == [a] %}{% endif %}",
@@ -162,7 +171,8 @@ def test_small_templates_make_nothing_large(source):
 )
 def test_small_templates_take_no_long_time(source):
     expected = "at: the template takes too much effort: loop over less, or do it in a tool stage"
-    assert failure(source, big=BIG, rows=[{"a": n} for n in range(5000)]) == expected
+    same = BIG[:1] + BIG[1:]
+    assert failure(source, big=BIG, same=same, rows=[{"a": n} for n in range(5000)]) == expected
 
 
 def test_ordinary_effort_is_enough():
@@ -172,6 +182,9 @@ def test_ordinary_effort_is_enough():
         "{% for c in t.columns %}{{ c.name|lower }} {{ c.type }}{{ ', ' if not loop.last }}{% endfor %});\n{% endfor %}"
     )
     assert text(source, tables=tables).count("c19 TEXT") == 100
+    names = [f"a table named {n}" for n in range(1000)]
+    both = "{% for n in names %}{% if n in names and n in known and n != names[0] %}x{% endif %}{% endfor %}"
+    assert text(both, names=names, known=dict.fromkeys(names, names)) == "x" * 999
     drafts = ["x" * 2000] * 500
     assert len(text("{{ drafts|map('code_block', 'sql')|join('\n') }}", drafts=drafts)) == 500 * 2001 - 1
 
