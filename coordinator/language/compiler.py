@@ -28,6 +28,7 @@ from coordinator.language.values import compact
 
 MOST_STAGES = 200
 MOST_TEMPLATE_CHARACTERS = 256 * 1024
+MOST_TEMPLATE_PARTS = 5_000
 MOST_SCHEMA_MAPPINGS = 4_000
 LLM_TIMEOUT_S = 600.0
 TOOL_TIMEOUT_S = 60.0
@@ -57,6 +58,7 @@ class _Compiler:
         self.stages: dict[str, StageSpec] = {}
         self._stages_left = MOST_STAGES
         self._characters_left = MOST_TEMPLATE_CHARACTERS
+        self._parts_left = MOST_TEMPLATE_PARTS
         self._mappings_left = MOST_SCHEMA_MAPPINGS
 
     def group(self, raw: dict[str, Json], output: str | None, place: str, path: str, scope: Scope) -> GroupBody:
@@ -182,10 +184,15 @@ class _Compiler:
 
     def _taken(self, source: _Source, place: str) -> _Source:
         # Before it is compiled: that takes time in proportion.
-        self._characters_left -= len(source) if isinstance(source, str) else len(compact(source))
+        text = source if isinstance(source, str) else compact(source)
+        self._characters_left -= len(text)
+        self._parts_left -= text.count("{{") + text.count("{%")
         if self._characters_left < 0:
             most = MOST_TEMPLATE_CHARACTERS
             raise DefinitionError(place, f"a definition has at most {most} characters of templates, all together")
+        if self._parts_left < 0:
+            most = MOST_TEMPLATE_PARTS
+            raise DefinitionError(place, f"a definition has at most {most} '{{{{' and '{{%', all together")
         return source
 
     def _check_schema(self, schema: dict[str, Json], place: str) -> None:

@@ -351,6 +351,10 @@ def test_bounds_of_a_definition():
     assert refusal({"a": {"prompt": "x" * 200_000}, "b": {"prompt": "x" * 100_000}}) == (
         "stages.b.prompt: a definition has at most 262144 characters of templates, all together"
     )
+    half = ["{{ inputs }}"] * 2_500 + ["{% if inputs %}{% endif %}"] * 500
+    assert refusal({"a": {"prompt": "".join(half)}, "b": {"tool": "t", "args": {"x": half}}}) == (
+        "stages.b.args: a definition has at most 5000 '{{' and '{%', all together"
+    )
     deep = TOOL
     for n in range(20):
         deep = {"stages": {f"s{n}": deep}}
