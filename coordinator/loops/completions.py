@@ -137,7 +137,7 @@ async def _turn(desk: Desk, call: Call, known: Workflow | None, look: Look, clus
 
 
 def _broken(call: Call, known: Workflow | None, look: Look, reason: str) -> core.Step:
-    """The end of a workflow that cannot go on, as far as it is known; as of one of which nothing is, if that fails too."""
+    """The end of a workflow that cannot go on, as far as it is known; as if nothing of it were, if that fails too."""
     try:
         return core.broken(_remains(call.workflow, known, look), reason, look.now)
     except Exception:

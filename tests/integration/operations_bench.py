@@ -14,7 +14,14 @@ ROOM = Room(requests=8, prefill_tokens=10_000, kv_tokens=10_000, empty=True)
 LEASE_MS = 60_000
 
 
-async def accept(cell: Cell, workflow: str = "w1", digest: str = "d1", entry: str = "0-1") -> str | Full:
+async def submitted(cell: Cell) -> str:
+    """The id of an entry on the stream of submissions."""
+    return (await cell.client.xadd(cell.keys.submissions, {"json": "{}"})).decode()
+
+
+async def accept(cell: Cell, workflow: str = "w1", digest: str = "d1", entry: str = "") -> str | Full:
+    """Of an entry of its own, if none is named."""
+    entry = entry or await submitted(cell)
     head = Head("acme", "chain", "def1", {"x": 1}, Slo(1_000, 61_000))
     return await cell.inbox.accept(workflow, entry, digest, head, wire.pack({"name": "chain"}), 60_000)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, join, push
+from operations_bench import LEASE_MS, ROOM, accept, commit, join, push, submitted
 
 from common import wire
 from common.errors import InvalidDocument
@@ -21,9 +21,9 @@ from coordinator.loops.janitor import Janitor
 MINUTE_MS = 60_000
 
 
-async def submit(cell: Cell, workflow: str, tenant: str = "acme", entry: str = "0-1") -> str | Full:
+async def submit(cell: Cell, workflow: str, tenant: str = "acme") -> str | Full:
     head = Head(tenant, "chain", "def1", {"x": 1}, Slo(1_000, 61_000))
-    return await cell.inbox.accept(workflow, entry, "d1", head, wire.pack({"name": "chain"}), 60_000)
+    return await cell.inbox.accept(workflow, await submitted(cell), "d1", head, wire.pack({"name": "chain"}), 60_000)
 
 
 async def end(cell: Cell, workflow: str, broken: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Versions of registered definitions: how long they are kept, and who can still run them."""
 
 import pytest
-from operations_bench import PROFILE, version_of
+from operations_bench import PROFILE, submitted, version_of
 
 from common import wire
 from common.events import Outcome
@@ -59,7 +59,7 @@ async def run(cell: Cell, workflow: str, digest: str = "own") -> None:
     """A workflow is accepted that comes with its definition."""
     head = Head("acme", "chain", digest, {}, Slo(1_000, 61_000))
     packed = wire.pack({"digest": digest})
-    assert await cell.inbox.accept(workflow, "0-1", "d1", head, packed, KEEP_MS) == "accepted"
+    assert await cell.inbox.accept(workflow, await submitted(cell), "d1", head, packed, KEEP_MS) == "accepted"
 
 
 async def end(cell: Cell, workflow: str, keep_ms: int = 1_000, broken: bool = False) -> None:

@@ -68,7 +68,7 @@ async def test_so_is_a_failure_and_what_is_given_back(cell: Cell, lacking: Lacki
         with pytest.raises(StoreRefused):
             await limited.queues.finish([("r1", token, AttemptFailed("no"))])
     seat = await join(cell)
-    await accept(cell, "w2", entry="0-2")
+    await accept(cell, "w2")
     await commit(cell, 0, 1, workflow="w2", pushes=[push("r2", "s")])
     (claim,) = await cell.queues.claim(seat, "c2", LEASE_MS, ROOM)
     async with lacking(command) as limited:

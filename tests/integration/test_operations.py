@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, join, mail, push, queued, version_of
+from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, join, mail, push, queued, submitted, version_of
 
 from common import clock, wire
 from common.errors import AttemptFailed, Superseded
@@ -40,12 +40,25 @@ async def test_accept_settles_its_entry_unless_the_id_is_taken(cell: Cell) -> No
     assert await cell.client.xlen(cell.keys.submissions) == 1
 
 
+async def test_what_another_has_settled_meanwhile_is_not_accepted_again(cell: Cell) -> None:
+    entry = await submitted(cell)
+    assert await accept(cell, entry=entry) == "accepted"
+    told = await cell.client.xrange(cell.keys.events(entry))
+    assert await accept(cell, entry=entry) == "same"  # a reply was lost
+    assert await cell.client.xrange(cell.keys.events(entry)) == told
+    await commit(cell, 0, 1, end=End("completed", {}, 60_000))
+    assert await cell.retention.purge(["w1"]) == 1
+    assert await accept(cell, entry=entry) == "same"  # a coordinator that stood still goes on
+    assert await cell.client.exists(cell.keys.workflow("w1")) == 0
+
+
 async def test_accept_tells_a_known_workflow_with_its_first_deadline(cell: Cell) -> None:
-    await accept(cell, entry="1-0")
+    first, again = await submitted(cell), await submitted(cell)
+    await accept(cell, entry=first)
     later = Head("acme", "chain", "def1", {"x": 1}, Slo(9_000, 99_000), "msgpack")
-    assert await cell.inbox.accept("w1", "2-0", "d1", later, wire.pack({"name": "chain"}), 60_000) == "same"
-    assert b"msgpack" in (await cell.client.xrange(cell.keys.events("2-0")))[0][1]  # in its own encoding
-    told = await cell.records.look({"1-0": "0", "2-0": "0"}, 0.1)
+    assert await cell.inbox.accept("w1", again, "d1", later, wire.pack({"name": "chain"}), 60_000) == "same"
+    assert b"msgpack" in (await cell.client.xrange(cell.keys.events(again)))[0][1]  # in its own encoding
+    told = await cell.records.look({first: "0", again: "0"}, 0.1)
     assert [data["deadline_at"] for _, _, kind, data in told if kind == "accepted"] == [61_000, 61_000]
 
 

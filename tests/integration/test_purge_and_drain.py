@@ -39,7 +39,7 @@ async def test_an_ended_workflow_is_forgotten_and_its_id_is_free(server: Embedde
     done = await run(server, cell, "purge", "w1", "--json")
     assert (done.exit_code, json.loads(done.stdout)) == (0, {"workflow": "w1", "purged": 1})
     assert await keys(cell, "w1") == set()
-    assert await accept(cell, digest="another", entry="0-2") == "accepted"
+    assert await accept(cell, digest="another") == "accepted"
 
 
 async def test_one_that_runs_is_refused_and_one_nobody_knows_too(server: EmbeddedServer, cell: Cell) -> None:
@@ -54,8 +54,8 @@ async def test_one_that_runs_is_refused_and_one_nobody_knows_too(server: Embedde
 
 async def test_all_that_have_ended_are_forgotten_and_no_other(server: EmbeddedServer, cell: Cell) -> None:
     ended = [f"w{number}" for number in range(3)]
-    for number, workflow in enumerate([*ended, "runs"]):
-        await accept(cell, workflow, entry=f"0-{number + 1}")
+    for workflow in [*ended, "runs"]:
+        await accept(cell, workflow)
     for workflow in ended:
         await end(cell, workflow)
     async with Cell.opened(server.url, cell.keys.namespace + "-other") as other:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from operations_bench import submitted
 from runner_bench import PROFILE, Bench, GatedEngine
 
 from common import wire
@@ -30,7 +31,7 @@ async def bench(
     """A parameter is the grace, in s."""
     engine = GatedEngine()
     head = Head("t", "w", "d", {}, Slo(0, 1))
-    await cell.inbox.accept("w1", "0-1", "x", head, wire.pack({}), 60_000)
+    await cell.inbox.accept("w1", await submitted(cell), "x", head, wire.pack({}), 60_000)
     seat = Seat("a", await cell.instances.register("a", PROFILE, ["m"], [], []), "a/1")
     observer = Observer(engine, await engine.start())
     runner = Runner(cell, engine, observer, seat, LEASE_MS)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from operations_bench import submitted
 
 from common import wire
 from common.errors import StoreUnavailable
@@ -73,7 +74,8 @@ class Bench:
 async def bench(server: EmbeddedServer, cell: Cell, namespace: str) -> AsyncIterator[Bench]:
     engine = SimulatedEngine(PROFILE, responder=Echo(400), models=("m",), time_scale=SCALE)
     info = await engine.start()
-    await cell.inbox.accept("w1", "0-1", "x", Head("t", "w", "d", {}, Slo(0, 1)), wire.pack({}), 60_000)
+    head = Head("t", "w", "d", {}, Slo(0, 1))
+    await cell.inbox.accept("w1", await submitted(cell), "x", head, wire.pack({}), 60_000)
     seat = Seat("a", await cell.instances.register("a", info.profile, ["m"], [], []), "a/1")
     observer = Observer(engine, info)
     runner = Runner(cell, engine, observer, seat, 30_000)

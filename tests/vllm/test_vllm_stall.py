@@ -44,7 +44,8 @@ class Bench:
     async def ask(self, workflow: str, max_tokens: int) -> None:
         """A workflow with two calls in the queue of the instance."""
         head = Head("t", "w", "d", {}, Slo(0, 1))
-        await self.cell.inbox.accept(workflow, "0-1", "d", head, wire.pack({}), 60_000)
+        entry = (await self.cell.client.xadd(self.cell.keys.submissions, {"json": "{}"})).decode()
+        await self.cell.inbox.accept(workflow, entry, "d", head, wire.pack({}), 60_000)
         call = LlmCall("Once upon a time there was a database that", None, None, Sampling(max_tokens=max_tokens))
         names = [(f"{workflow}-{number}", f"s{number}") for number in range(2)]
         pushes = [Push(name, node, "a", 0, 10, 100, 99, 10, call, "w/s", 600.0, stream=False) for name, node in names]

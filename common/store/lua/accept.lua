@@ -4,8 +4,9 @@
 --      7 ms the definition is kept, 8 encoding of the submission, 9 and 10 event as json and as msgpack (opaque),
 --      11 events kept at most, 12 ms an answer to the entry is kept, 13 tenant, 14 to 16 limits of submissions, workflows and queued
 --      requests where none are set, 17 the dead letter that this is submitted again for ('' for none): it has served its turn
--- returns {'accepted'}, {'same'} (id and document known already), {'other'} (id known with another document) or {'full', limit, how
---   much is taken, what it is set to, ms in which there may be room}; nothing is written with the last two
+-- returns {'accepted'}, {'same'} (id and document known already, or the entry is settled: who read it too has done it), {'other'} (id
+--   known with another document) or {'full', limit, how much is taken, what it is set to, ms in which there may be room}; nothing is
+--   written with the last two
 --@include base
 --@include post
 --@include settle
@@ -15,6 +16,7 @@
 --@include reply
 --@include uncount
 --@include definition
+if #redis.call('XRANGE', p .. 'submissions', ARGV[2], ARGV[2]) == 0 then return {'same'} end
 local key = p .. 'workflow:' .. ARGV[1]
 local known = redis.call('HGET', key, 'document')
 local answer, is_new = 'accepted', false
