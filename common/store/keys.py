@@ -34,6 +34,7 @@ class Keys:
         self.submissions = self.prefix + "submissions"
         self.completions = self.prefix + "completions"
         self.leases = self.prefix + "leases"
+        self.relayed = self.prefix + "relayed"
         self.delayed = self.prefix + "delayed"
         self.instances = self.prefix + "instances"
         self.offers = self.prefix + "offers"

@@ -160,6 +160,11 @@ class Queues:
         """Wake delayed nodes that are due, the oldest `most`; how many that were."""
         return int(await self._scripts.run("promote", most))
 
+    async def has_to_relay(self) -> bool:
+        """Whether tool requests wait or tickets are out: only then it matters what RQ has."""
+        with translated():
+            return bool(await self._client.exists(self._keys.queue(TOOLS), self._keys.relayed))
+
     async def to_relay(self, jobs: int, lost_ms: int, most: int = 100) -> list[str]:
         """New tickets, to be written to RQ now, whose queue has so many jobs. A claim of that call id uses one up."""
         return [ticket.decode() for ticket in await self._scripts.run("relay", call_id(), jobs, lost_ms, most)]

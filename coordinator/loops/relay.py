@@ -37,7 +37,9 @@ class Relay:
         await self.relay()
 
     async def relay(self) -> None:
-        """Write the tickets that are missing now."""
+        """Write the tickets that are missing now. Only then RQ's keys are looked at: in a cluster others have them."""
+        if not await self._desk.cell.queues.has_to_relay():
+            return
         while tickets := await self._desk.cell.queues.to_relay(await asyncio.to_thread(self._count), self._lost_ms):
             await asyncio.to_thread(self._write, tickets)
 

@@ -1,6 +1,7 @@
 """Tickets: as many in RQ as tool requests wait, whatever is lost, doubled or late. Real Redis, RQ's real queue."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import redis
@@ -8,10 +9,11 @@ from operations_bench import LEASE_MS, ROOM, commit, dispatched, push, queued
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from common import settings
-from common.errors import AttemptFailed
+from common import clock, settings
+from common.errors import AttemptFailed, StoreRefused, StoreUnavailable
 from common.model import Claim
 from common.store.cell import Cell
+from common.store.embedded import EmbeddedServer
 from common.store.queues import Room, Seat
 from coordinator.desk import Desk
 from coordinator.language.grammar import LONGEST_ATTEMPT_S
@@ -147,3 +149,21 @@ async def test_a_doubled_ticket_claims_each_time_and_counts_once(cell: Cell, des
     seat = Seat("tools", None, "another worker")
     assert [one.request for one in await cell.queues.claim(seat, ticket, LEASE_MS, ROOM)] == ["r1"]
     assert await claim(cell, taken(queue)) == []
+
+
+async def test_where_other_nodes_have_rqs_keys_a_coordinator_without_tools_needs_none_of_them(
+    tmp_path: Path, program: Path | None
+) -> None:
+    options = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+    with EmbeddedServer.start(tmp_path, program=program, extra_args=options) as node:
+        cell = Cell.open(node.url, "apart")
+        slot = await cell.client.cluster("KEYSLOT", cell.keys.live)
+        await cell.client.cluster("ADDSLOTS", slot)
+        while (await cell.client.cluster("INFO"))["cluster_state"] != "ok":
+            await clock.sleep(0.05)
+        relay = Relay(Desk(cell, settings.load(redis_url=cell.url, namespace="apart")))
+        with pytest.raises((StoreRefused, StoreUnavailable)):
+            await asyncio.to_thread(relay._count)
+        await relay.relay()
+        relay._queue.connection.connection_pool.disconnect()
+        await cell.close()
