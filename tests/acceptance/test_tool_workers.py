@@ -122,6 +122,16 @@ def test_a_tool_worker_without_the_tool_gives_the_request_back(cell: Deployment)
     assert cell.client.wait(queued, timeout_s=30)["output"] == "hello"
 
 
+def test_a_tool_whose_workflow_is_cancelled_is_ended_and_the_next_one_runs(cell: Deployment) -> None:
+    cell.tools("only")
+    running = begun(cell)
+    cell.client.cancel(running)
+    cell.until(running, "cancelled")
+    assert cell.client.wait(cell.client.submit(asks("test.say")), timeout_s=30)["output"] == "hello"
+    assert "is no longer ours; aborting" in cell.log("only")
+    assert "the tool ended its process" not in cell.log("only")
+
+
 def test_a_tool_that_lets_nothing_else_run_is_ended_all_the_same(cell: Deployment) -> None:
     cell.tools("tools", "--lease-s", "60")  # no other thread means no renewal
     greedy = begun(cell, "test.greedy", timeout_s=0.5, retries=0)

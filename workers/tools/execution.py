@@ -55,7 +55,7 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
         return False
     leases = LeaseKeeper(
         settings.redis_url, seat, settings.namespace, settings.lease_ms,
-        on_gone=lambda request: log.info("request %s is no longer ours", request),
+        on_gone=_abort,
         on_seat_lost=lambda _: None,
     )  # fmt: skip
     leases.hold(claim.request, claim.token)
@@ -76,6 +76,7 @@ async def _run_claim(settings: Settings, cell: Cell, seat: Seat, claim: Claim) -
         outcome = error
     _end_process_in(0)
     await patiently(lambda: cell.queues.finish([(claim.request, claim.token, outcome)]), "hand in")
+    leases.drop(claim.request, claim.token)
     _note(None)
     leases.stop()
     return hung
@@ -97,6 +98,13 @@ async def report_death(settings: Settings, exit_code: int) -> None:
     failed = AttemptFailed(reason)
     async with Cell.opened(settings.redis_url, settings.namespace) as cell:
         await patiently(lambda: cell.queues.finish([(request, token, failed)]), "hand in")
+
+
+def _abort(request: str) -> None:
+    """Its lease is lost or its workflow has ended. A tool cannot be stopped but with its process, and others wait."""
+    log.info("request %s is no longer ours; aborting", request)
+    _note(None)
+    os._exit(1)
 
 
 def _note(held: tuple[str, int, str, float] | None) -> None:
