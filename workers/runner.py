@@ -45,6 +45,7 @@ class Runner:
         self._seat = seat
         self._lease_ms = lease_ms
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._aborts: set[asyncio.Task[None]] = set()
         self._alone = ""
         self._stalled = False
         self._ended: list[tuple[Claim, Outcome | EngineError]] = []
@@ -283,7 +284,9 @@ class Runner:
         task = self._running.get(request)
         if task is not None and request not in self._leases.held():  # it may have been claimed again meanwhile
             log.info("request %s is no longer ours; aborting", request)
-            task.cancel()
+            abort = asyncio.create_task(end(task))  # one cancellation may be swallowed, and nobody would come again
+            self._aborts.add(abort)
+            abort.add_done_callback(self._aborts.discard)
 
     def lose_seat(self, why: SeatLost) -> None:
         """Touch nothing of the instance any more. If there is none, what runs here counts no more either."""

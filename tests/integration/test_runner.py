@@ -165,11 +165,13 @@ async def test_leases_outlive_their_length_while_the_engine_works(bench: Bench) 
     assert isinstance(event, Completed)
 
 
-async def test_a_request_whose_workflow_has_dropped_it_is_aborted(bench: Bench) -> None:
-    await bench.push("unwanted")
+@pytest.mark.parametrize("prompt", ["unwanted", "deaf to the first"])
+async def test_a_request_whose_workflow_has_dropped_it_is_aborted(bench: Bench, prompt: str) -> None:
+    await bench.push(prompt)
     await bench.engine.started.wait()
     await bench.cell.inbox.commit([Commit("w1", "", bench.version, 0, "json", drops=["r0"])])
-    await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 0)
+    async with asyncio.timeout(15):
+        await bench.engine.until(lambda engine: engine.aborted == ["r0"] and engine.running == 0)
 
 
 async def test_draining_gives_back_what_does_not_end_in_time(bench: Bench) -> None:
