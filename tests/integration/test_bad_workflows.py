@@ -148,9 +148,8 @@ FAULTS: dict[str, Break] = {
 
 
 UNKNOWN = {
-    "no version", "a version that is no number", "a status of its own", "a node whose request is a number",
-    "a bad node", "a node of another version", "a mailbox that is no list", "a workflow that is no hash",
-    "outputs that are no hash",
+    "no version", "a version that is no number", "a status of its own", "a node whose request is a number", "a bad node",
+    "a node of another version", "a mailbox that is no list", "a workflow that is no hash", "outputs that are no hash",
 }  # fmt: skip
 """Here nobody can tell which requests are the workflow's: they run in vain."""
 

@@ -17,7 +17,7 @@ from coordinator.loops import intake as taking
 from coordinator.loops.completions import completions
 from coordinator.loops.intake import intake
 from coordinator.loops.recoverer import recoverer
-from coordinator.loops.takeover import DEATHS, take_over
+from coordinator.loops.takeover import DEATHS, _each, take_over
 
 PROFILE = InstanceProfile("test", 1000.0, 0.03, 0.005, 1e-7, 1000)
 ONE = {"name": "one", "stages": {"s": {"prompt": "say it"}}}
@@ -63,6 +63,20 @@ async def test_what_a_dead_coordinator_has_left_is_done_by_another(cell: Cell, d
     for stream in (cell.keys.submissions, cell.keys.completions):
         assert await cell.client.xlen(stream) == 0
     assert await cell.dead.all() == []
+
+
+async def test_one_that_cannot_be_taken_over_does_not_hold_up_those_behind_it(cell: Cell, desk: Desk) -> None:
+    bad, good = await submit(cell, "bad", "good")
+    await leave(cell, cell.keys.submissions)
+    tried: list[str] = []
+
+    async def work(desk: Desk, entry: Entry) -> None:
+        tried.append(entry[0])
+        if entry[0] == bad:
+            raise TypeError("nobody has thought of this")
+
+    await _each(desk, cell.keys.submissions, work, taking.give_up, False)
+    assert tried == [bad, good]
 
 
 async def test_a_submission_that_has_killed_its_readers_is_refused_alone(cell: Cell, desk: Desk) -> None:
