@@ -136,7 +136,7 @@ FAULTS: dict[str, Break] = {
     "a version that is no number": field("version", b"one"),
     "a status of its own": field("status", b"tired"),
     "a bad node": field("n:a", GARBAGE),
-    "a node whose request is a number": field("n:a", wire.pack(["running", 0, 0, 7, "queued", 0, ""])),
+    "a node of other types": field("n:a", wire.pack(["running", 0, 0, 7, "queued", 0, ""])),
     "a node of another version": field("n:a", wire.pack({"status": "running"})),
     "no definition": no_definition,
     "a mailbox that is no list": other_type(lambda cell: cell.keys.mailbox("bad")),
@@ -148,7 +148,7 @@ FAULTS: dict[str, Break] = {
 
 
 UNKNOWN = {
-    "no version", "a version that is no number", "a status of its own", "a node whose request is a number", "a bad node",
+    "no version", "a version that is no number", "a status of its own", "a node of other types", "a bad node",
     "a node of another version", "a mailbox that is no list", "a workflow that is no hash", "outputs that are no hash",
 }  # fmt: skip
 """Here nobody can tell which requests are the workflow's: they run in vain."""
