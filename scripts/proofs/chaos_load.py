@@ -1,4 +1,4 @@
-"""Workflows for the chaos: fan-out, loop and tool, submitted all the time by a thread; and what each must answer."""
+"""Workflows for the chaos: fan-out, loop, tool and a join that needs not all, submitted all the time by a thread; and what each must answer."""
 
 import sqlite3
 import threading
@@ -60,6 +60,16 @@ WORKFLOWS: tuple[dict[str, Any], ...] = (
         },
         "output": "mend.output.query.rows",
     },
+    {
+        "name": "race",
+        "inputs": TEXT,
+        "stages": {
+            "tries": {"for_each": [1, 2, 3], "join": {"quorum": 2}, "prompt": "{{ inputs.text }} try {{ item }}"},
+            "extra": {"prompt": "{{ inputs.text }} extra", "optional": True},
+            "end": {"needs": ["tries", "extra"], "prompt": "{{ inputs.text }} is over"},
+        },
+        "output": "end.output",
+    },
 )
 
 
@@ -67,6 +77,8 @@ def answer(name: str, text: str) -> Any:
     """What the workflow of that name must answer."""
     if name == "fan":
         return ", ".join(f"{text} part {part}" for part in (1, 2, 3, 4))
+    if name == "race":
+        return f"{text} is over"
     return f"{text} round 2" if name == "loop" else [[f"{text} 1"]]
 
 
