@@ -14,7 +14,8 @@ local before = p .. 'completed:' .. ARGV[1]
 if not workflow then workflow, node, instance = unpack(redis.call('HMGET', before, 'workflow', 'node', 'instance')) end
 if not workflow then return 0 end
 redis.call('HSET', before, 'workflow', workflow, 'node', node, 'instance', instance)
-redis.call('PEXPIRE', before, 60000)"""
+redis.call('PEXPIRE', before, 60000)
+token = ARGV[2]"""
 """It remembers what it completed, else the end of the request's record would do the fence's work."""
 SWAPS = {
     "lease": [("reap", r"'-inf', now, 'LIMIT'", "'-inf', 0, 'LIMIT'")],
