@@ -22,6 +22,7 @@ from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.inbox import Answer, Commit, Inbox
 from common.store.queues import Seat
+from common.tasks import end as ended
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
 from coordinator.loops.completions import completions
@@ -107,9 +108,7 @@ async def measure(url: str, copies: int, output_bytes: int, pause_s: float, coor
     finally:
         stop.set()
         await worker
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(*tasks)
         for cell in cells:
             await cell.close()
     commits = sum(count.commits for count in counts)

@@ -15,6 +15,7 @@ from common.settings import load
 from common.store.cell import Cell
 from common.store.embedded import EmbeddedServer
 from common.store.queues import Seat
+from common.tasks import end
 from coordinator.desk import Desk
 from coordinator.language.compiler import compile_definition
 from coordinator.loops.completions import completions
@@ -65,8 +66,7 @@ def answered(environment: dict[str, str], *words: str) -> Result:
         desk = Desk(cell, load(policy="hexgen"))
         answering = asyncio.create_task(answer())
         done = await asyncio.to_thread(run, environment, *words)
-        answering.cancel()
-        await asyncio.wait([answering])
+        await end(answering)
         return done
 
     result: Result = on_cell(environment, both)
