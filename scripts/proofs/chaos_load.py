@@ -1,4 +1,4 @@
-"""Workflows for the chaos: fan-out, loop, tool and a join that needs not all, submitted all the time by a thread; and what each must answer."""
+"""Workflows for the chaos: fan-out, loop, tool, a join that needs not all; submitted all the time; and their answers."""
 
 import sqlite3
 import threading
