@@ -1,4 +1,4 @@
-"""Workflows for the chaos: fan-out, loop, tool, a join that needs not all; submitted all the time; and their answers."""
+"""Workflows for the chaos: fan-out, loop, tool, a join that needs not all; submitted all the time; their answers."""
 
 import sqlite3
 import threading
