@@ -55,7 +55,7 @@ def test_what_is_set_is_shown_and_what_is_unset_goes_back(environment: dict[str,
     assert (found["workflows", None]["taken"], found["workflows", "acme"]["taken"]) == (1, 1)
     table = [line.split() for line in run(environment).stdout.splitlines()]
     assert table[:2] == [["limit", "tenant", "at", "most", "set", "now"], ["workflows", "-", "5", "yes", "1"]]
-    assert ["submissions", "-", str(DEFAULTS["submissions"]), "default", "0"] in table
+    assert ["submissions", "-", str(DEFAULTS["submissions"]), "default", "1"] in table  # the refused one
     assert ["tenant_workflows", "-", "-", "default", "-"] in table
     assert ["workflows", "acme", "9", "yes", "1"] in table
     assert run(environment, "unset", "workflows").exit_code == 0
