@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, mail, push, queued
+from operations_bench import LEASE_MS, ROOM, accept, commit, dispatched, mail, push, queued, submitted
 
 from common.errors import AttemptFailed
 from common.events import Completed, Failed, Outcome
@@ -37,6 +37,18 @@ async def test_a_step_takes_effect_once_and_its_coordinator_is_told_so(lossy: Ce
     assert await commit(lossy, 0, 0, pushes=pushes) == 0  # another's step, from the version before
     assert await commit(lossy, 1, 0, drops=["r1"], end=End("completed", {"output": "done"}, 5_000)) == 1
     assert (await lossy.records.counts())["completed"] == 1
+
+
+async def test_a_submission_is_answered_once(lossy: Cell) -> None:
+    taken, refused = await submitted(lossy), await submitted(lossy)
+    answers = [lossy.keys.events(entry) for entry in (taken, refused)]
+    for is_there in (True, False):  # then its submitter's time to look is over: nothing is told anew
+        assert await accept(lossy, entry=taken) == "same"
+        await lossy.inbox.refuse(refused, "json", {"error": "a bug"}, 60_000, "a bug")
+        assert [await lossy.client.xlen(events) for events in answers] == [is_there, is_there]
+        await lossy.client.delete(*answers)
+    assert await lossy.client.xlen(lossy.keys.events("w1")) == len(await mail(lossy)) == 1
+    assert (await lossy.records.counts())["rejected"] == len(await lossy.dead.all()) == 1
 
 
 @pytest.mark.parametrize("outcome", [Outcome("x", "a"), AttemptFailed("no luck")])
