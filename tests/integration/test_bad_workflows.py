@@ -133,7 +133,7 @@ FAULTS: dict[str, Break] = {
     "a head of another version": field("head", wire.pack(["default", "two"])),
     "a head whose deadline is a text": field("head", wire.pack(["default", "two", "x", {}, ["x", "y"]])),
     "no version": lambda bench: bench.cell.client.hdel(bench.cell.keys.workflow("bad"), "version"),
-    "a version that is no number": field("version", b"one"),
+    **{f"version {text}": field("version", text.encode()) for text in ("x", "-5", "07")},
     "a status of its own": field("status", b"tired"),
     "a bad node": field("n:a", GARBAGE),
     "a node of other types": field("n:a", wire.pack(["running", 0, 0, 7, "queued", 0, ""])),
@@ -148,7 +148,7 @@ FAULTS: dict[str, Break] = {
 
 
 UNKNOWN = {
-    "no version", "a version that is no number", "a status of its own", "a node of other types", "a bad node",
+    "no version", "version x", "version -5", "version 07", "a status of its own", "a bad node", "a node of other types",
     "a node of another version", "a mailbox that is no list", "a workflow that is no hash", "outputs that are no hash",
 }  # fmt: skip
 """Here nobody can tell which requests are the workflow's: they run in vain."""

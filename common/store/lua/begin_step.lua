@@ -7,7 +7,9 @@
 local key = p .. 'workflow:' .. ARGV[1]
 local version, status = unpack(redis.call('HMGET', key, 'version', 'status'))
 if status ~= 'running' and not redis.call('ZSCORE', p .. 'live', ARGV[1]) then return {-1, now, {}, {}, ''} end
-if status ~= 'running' or not whole(version) then error('its status or its version is damaged') end
+-- A commit names the version as the number it was read as: one that is written otherwise would never be met.
+local is_met = string.format('%.0f', math.max(0, whole(version) or 0)) == version
+if status ~= 'running' or not is_met then error('its status or its version is damaged') end
 local fields = {}
 if version ~= ARGV[2] then fields = redis.call('HGETALL', key) end
 local messages, seen = mail(ARGV[1], ARGV[3])
