@@ -75,11 +75,13 @@ WORKFLOWS: tuple[dict[str, Any], ...] = (
 
 def answer(name: str, text: str) -> Any:
     """What the workflow of that name must answer."""
-    if name == "fan":
-        return ", ".join(f"{text} part {part}" for part in (1, 2, 3, 4))
-    if name == "race":
-        return f"{text} is over"
-    return f"{text} round 2" if name == "loop" else [[f"{text} 1"]]
+    answers: dict[str, Any] = {
+        "fan": ", ".join(f"{text} part {part}" for part in (1, 2, 3, 4)),
+        "loop": f"{text} round 2",
+        "tool": [[f"{text} 1"]],
+        "race": f"{text} is over",
+    }
+    return answers[name]
 
 
 def databases(folder: Path) -> dict[str, str]:

@@ -1,5 +1,5 @@
--- A definition that comes with a workflow is kept while any runs it; how many do is in `uses`, from its first one on. Both are kept
--- equally long, so one that is kept longer was kept by who does not count (a name that has moved on, an older version): then nobody
+-- A definition that comes with a workflow goes when no workflow that ran it is kept any more, and at the latest when its time is over,
+-- which begins anew with each; how many run it is in `uses`, from its first one on. Both are kept equally long, so one that is kept longer was kept by who does not count (a name that has moved on, an older version): then nobody
 -- knows who runs it, and it stays for its time.
 local function all_counted(key, uses)
   local counted_ms = redis.call('PTTL', uses) -- first: a clock that goes on in between makes the other less
