@@ -193,7 +193,7 @@ class Inbox:
     async def accept(
         self, workflow: str, entry: str, digest: str, head: Head, definition: bytes, keep_ms: int
     ) -> str | Full:
-        """Make a workflow: "accepted", "same" (known, or its entry settled, already) or "other" (the id has another document).
+        """Make a workflow: "accepted", "same" (known or settled already) or "other" (the id has another document).
 
         Where a limit leaves no room for a new one, it is that, and nothing is written.
 
