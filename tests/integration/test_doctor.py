@@ -20,16 +20,16 @@ from hexgen_flow.cli import main
 TOOLED = {"name": "tooled", "stages": {"s": {"tool": "sql.execute", "args": {}}}}
 
 
-async def text(url: str, cell: Cell, *words: str) -> tuple[int, str]:
+async def text(url: str, cell: Cell, *words: str, lease_s: int = 1) -> tuple[int, str]:
     """The code it leaves with and its output; it has a loop of its own, and so a thread of its own."""
-    environment = {"HEXGEN_REDIS_URL": url, "HEXGEN_NAMESPACE": cell.keys.namespace, "HEXGEN_LEASE_S": "1"}
+    environment = {"HEXGEN_REDIS_URL": url, "HEXGEN_NAMESPACE": cell.keys.namespace, "HEXGEN_LEASE_S": str(lease_s)}
     invoke = CliRunner().invoke
     done = await asyncio.to_thread(invoke, main, ["doctor", *words], env=environment, catch_exceptions=False)
     return done.exit_code, done.stdout
 
 
-async def told(url: str, cell: Cell) -> tuple[int, dict[str, dict[str, Any]]]:
-    code, shown = await text(url, cell, "--json")
+async def told(url: str, cell: Cell, lease_s: int = 1) -> tuple[int, dict[str, dict[str, Any]]]:
+    code, shown = await text(url, cell, "--json", lease_s=lease_s)
     found = json.loads(shown)
     assert found["namespace"] == cell.keys.namespace
     assert code == (1 if found["faults"] else 0)
@@ -66,13 +66,13 @@ async def test_a_cell_that_is_well_has_no_fault_and_no_warning(server: EmbeddedS
     await cell.records.register("tooled", "d1", TOOLED, 60_000)
     with connect_sync(server.url) as connection:
         Offer(connection, Keys(cell.keys.namespace), "tools-1", ["sql.execute"], 60_000).renew()
-    code, found = await told(server.url, cell)
-    assert code == 0
+    code, found = await told(server.url, cell, lease_s=60)
+    assert code == 0, found
     assert states(found, "ok") == set(found), found
     assert found["schema"]["found"] == "version 1"
     assert found["tools"]["found"] == "1 tool workers have all of sql.execute"
-    code, shown = await text(server.url, cell)
-    assert code == 0
+    code, shown = await text(server.url, cell, lease_s=60)
+    assert code == 0, shown
     assert [line.split()[0] for line in shown.splitlines()] == ["ok"] * len(found)
 
 
