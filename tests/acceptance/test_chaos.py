@@ -31,13 +31,21 @@ def test_nothing_is_lost_and_nothing_done_twice(tmp_path: Path) -> None:
     assert len(figures["faults"]) == 12  # each kind
 
 
+def found_out(folder: Path, what: str, fault: str) -> bool:
+    """Whether one of a few short runs without it shows this fault: in a single one chance may have spared it."""
+    for seed in ("8", "9", "10", "11"):
+        code, figures, told = chaos(folder, "--seconds", "15", "--seed", seed, "--without", what)
+        if figures[fault] > 0:
+            assert code == 1, told
+            return True
+    return False
+
+
 @pytest.mark.slow
 def test_without_leases_workflows_are_lost(tmp_path: Path) -> None:
-    code, figures, told = chaos(tmp_path, "--seconds", "15", "--seed", "8", "--without", "lease")
-    assert (code, figures["lost"] > 0) == (1, True), told
+    assert found_out(tmp_path, "lease", "lost")
 
 
 @pytest.mark.slow
 def test_without_the_fence_results_count_twice(tmp_path: Path) -> None:
-    code, figures, told = chaos(tmp_path, "--seconds", "15", "--seed", "8", "--without", "fence")
-    assert (code, figures["double_effects"] > 0) == (1, True), told
+    assert found_out(tmp_path, "fence", "double_effects")
