@@ -130,13 +130,13 @@ async def test_the_next_request_is_claimed_while_the_last_chunk_is_prefilled(ben
 
 
 async def test_what_waits_for_kv_waits_in_the_queue(bench: Bench) -> None:
-    await bench.push("x" * 80_000, "y" * 80_000, "z" * 400, output=100)  # the first two do not fit together
-    queued = -1
-    while queued != 2:  # seen while the first of them still runs
-        load = await bench.load(lambda load: bool(load.running) and load.running[0].generated_tokens > 0)
-        assert len(load.running) == 1
-        assert load.running[0].request == "r0.0"
-        queued = await bench.cell.client.zcard(bench.cell.keys.queue("a"))
+    await bench.push("x" * 80_000, "y" * 80_000, "z" * 400, output=600)  # the first two do not fit together
+    load = bench.observer.load()
+    while not load.running or load.running[0].generated_tokens == 0:
+        await asyncio.sleep(0)
+        load = bench.observer.load()
+    assert [call.request for call in load.running] == ["r0.0"]
+    assert await bench.cell.client.zcard(bench.cell.keys.queue("a")) == 2
     await bench.done(3)
 
 
